@@ -1,0 +1,39 @@
+# make demo · make test · make lint · make bench: each sets up what it needs, in .venv of this folder.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+JOBS ?= 2
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: env demo test lint bench freeze clean
+
+env: $(VENV)/.env
+$(VENV)/.env: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.env
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: env
+	$(BIN)/scalewright demo experiments.yaml
+
+test: $(VENV)/.dev
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup tests
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev
+	for program in benchmarks/*.py; do $(BIN)/python $$program || exit 1; done
+
+freeze: $(VENV)/.dev
+	{ head -n 1 constraints.txt; $(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu//'; } > constraints.new
+	mv constraints.new constraints.txt
+
+clean:
+	rm -rf $(VENV) runs jobs figures data runs.sqlite*

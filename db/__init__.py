@@ -1,0 +1,1 @@
+"""What is known: the runs database; SQLAlchemy, Alembic and pandas."""

@@ -1,0 +1,5 @@
+"""The errors that a user of the fitting room can cause; each message is one line."""
+
+
+class FittingError(ValueError):
+    """Say points or laws that cannot be fitted: what, where, what was expected."""

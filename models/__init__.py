@@ -1,0 +1,1 @@
+"""What is trained: pure torch; knows no file, no cluster, no database."""

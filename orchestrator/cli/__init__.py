@@ -1,0 +1,76 @@
+"""The `scalewright` command: verbs by family, and what each class of error costs. No heavy import."""
+
+import sys
+
+import typer
+
+from orchestrator.cli import analysing, inspecting, planning, reading, running
+from orchestrator.errors import Partial
+
+app = typer.Typer(
+    name="scalewright",
+    help="Does this change to the Transformer help, by how much, and does the gain hold as models and data grow?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for family in (planning, running, reading, analysing, inspecting):
+    family.register(app)
+
+DONE, USER_ERROR, USAGE, PARTIAL, INTERRUPTED = 0, 1, 2, 3, 130
+
+
+def main() -> None:
+    """Run one verb and exit with its class: 0 done, 1 user error, 2 usage, 3 partial, 130 interrupted."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run the verb in `arguments` and return its exit code; a user's mistake prints one line on stderr."""
+    try:
+        code = app(arguments, standalone_mode=False)
+    except (typer.Abort, KeyboardInterrupt):
+        return fail("interrupted; nothing is lost, the same command continues", INTERRUPTED)
+    except typer.Exit as stop:
+        return stop.exit_code
+    except Partial as partial:
+        return fail(str(partial), PARTIAL)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return DONE
+    except OSError as trouble:
+        return fail(describe(trouble), USER_ERROR)
+    except Exception as mistake:
+        return code_of(mistake)
+    return code if isinstance(code, int) else DONE
+
+
+def code_of(mistake: Exception) -> int:
+    """Print a user's mistake in one line and return its exit code; raise a bug again."""
+    if hasattr(mistake, "show") and hasattr(mistake, "format_message"):  # what typer raises for a wrong command line
+        mistake.show()
+        return USAGE
+    if is_user_error(mistake):
+        return fail(str(mistake), USER_ERROR)
+    raise mistake
+
+
+def is_user_error(error: Exception) -> bool:
+    """Tell a named error of one of the rooms from a bug; the rooms' error modules import nothing heavy."""
+    from db.errors import DbError
+    from fitting.errors import FittingError
+    from models.errors import ModelError
+    from orchestrator.errors import UserError
+
+    return isinstance(error, UserError | ModelError | FittingError | DbError)
+
+
+def describe(trouble: OSError) -> str:
+    where = f"{trouble.filename}: " if trouble.filename else ""
+    return f"{where}{trouble.strerror or trouble}"
+
+
+def fail(message: str, code: int) -> int:
+    print(f"scalewright: {' '.join(message.split())}", file=sys.stderr)
+    return code

@@ -1,0 +1,7 @@
+"""Verbs: see register."""
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add this family's verbs to the command."""

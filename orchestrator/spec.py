@@ -1,0 +1,47 @@
+"""RunSpec: what determines a run's result, and the identity made from it. No heavy import."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+RUN_ID_CHARACTERS = 16
+SPEC_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """Everything that changes a run's result, defaults included, and nothing else.
+
+    model: ModelSpec.to_dict(); data: fingerprint, tokenizer hash, vocabulary size;
+    training: tokens, batch, context, seed, precision, optimiser, schedule, evaluation set, divergence rule;
+    parent: the run and the token count this one branches from, or None.
+    """
+
+    model: dict[str, Any]
+    data: dict[str, Any]
+    training: dict[str, Any]
+    parent: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, record: dict[str, Any]) -> "RunSpec":
+        return cls(record["model"], record["data"], record["training"], record["parent"])
+
+    def canonical(self) -> str:
+        """Write the spec as JSON with sorted keys; whole floats stay floats (`1.0`), so types matter."""
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+
+    @property
+    def run_id(self) -> str:
+        return hashlib.sha256(self.canonical().encode()).hexdigest()[:RUN_ID_CHARACTERS]
+
+    @property
+    def batch_tokens(self) -> int:
+        return int(self.training["batch_sequences"]) * int(self.training["context"])
+
+    @property
+    def n_steps(self) -> int:
+        return int(self.training["n_tokens"]) // self.batch_tokens

@@ -1,0 +1,1 @@
+"""Text in, token shards out: documents, tokenizers, shards and the manifest that names them. No torch."""

@@ -1,0 +1,227 @@
+"""`prepare`: documents to token shards, split by document, in one streaming pass. No torch."""
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orchestrator.data import manifest as manifests
+from orchestrator.data.manifest import Manifest, Split
+from orchestrator.data.shards import ShardWriter, token_dtype
+from orchestrator.data.sources import find_sources, read_documents
+from orchestrator.data.tokenizers import (
+    ByteTokenizer,
+    Tokenizer,
+    batches,
+    bpe_size,
+    load_tokenizer_file,
+    train_bpe,
+)
+from orchestrator.errors import UserError
+
+VALIDATION_FRACTION = 0.02
+SHARD_TOKENS = 2**27
+SPLIT_RULE = 1  # raised when the rule that sends a document to a side changes
+
+FINGERPRINT = re.compile("[0-9a-f]{16}")
+SIDES = ("train", "validation")
+
+Progress = Callable[[int, int], None]  # documents and tokens written so far
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for. validation_fraction: share of the documents; text_field: the key of a JSON line's text."""
+
+    sources: tuple[Path, ...]
+    tokenizer: str = "bytes"
+    validation_fraction: float = VALIDATION_FRACTION
+    text_field: str = "text"
+    shard_tokens: int = SHARD_TOKENS
+
+    def describe(self) -> dict[str, Any]:
+        """Return what decides the result, each source file by its path, size and time of change."""
+        return {
+            "sources": [file_stamp(path) for path in self.sources],
+            "tokenizer": self.tokenizer if not Path(self.tokenizer).is_file() else file_stamp(Path(self.tokenizer)),
+            "validation_fraction": self.validation_fraction,
+            "text_field": self.text_field,
+            "shard_tokens": self.shard_tokens,
+            "split_rule": SPLIT_RULE,
+        }
+
+
+def prepare(
+    sources: Sequence[str | Path],
+    tokenizer: str,
+    out_dir: str | Path,
+    *,
+    validation_fraction: float = VALIDATION_FRACTION,
+    text_field: str = "text",
+    shard_tokens: int = SHARD_TOKENS,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Make token shards of `sources` in `out_dir` and return their manifest; asked again, it reads the manifest only.
+
+    sources: .jsonl or .txt files (plain, .xz, .gz, .zst), folders of them, or `public_domain_en`.
+    tokenizer: `bytes`, `bpe:SIZE` (trained on the training documents) or the path of a tokenizer.json.
+    The folder has the old data or the new, never a mixture. Raises UserError for every mistake in the sources.
+    """
+    if not 0 < validation_fraction < 1:
+        raise UserError(f"validation fraction {validation_fraction}: expected more than 0 and less than 1")
+    files = tuple(path.resolve() for path in find_sources(list(sources)))
+    request = Request(files, tokenizer, validation_fraction, text_field, shard_tokens)
+    return find_prepared(request, Path(out_dir)) or make(request, Path(out_dir), progress or (lambda *_: None))
+
+
+def find_prepared(request: Request, out_dir: Path) -> Manifest | None:
+    """Return the manifest in `out_dir` when the same was asked for and its shards are whole."""
+    if not (out_dir / manifests.MANIFEST_FILE).is_file():
+        return None
+    try:
+        found = manifests.read(out_dir)
+        if found.request != request.describe():
+            return None
+        for name in ("train", "validation"):
+            manifests.open_split(found, out_dir, name)
+    except UserError:  # damaged: make it again
+        return None
+    return found
+
+
+def make(request: Request, out_dir: Path, progress: Progress) -> Manifest:
+    working = out_dir / f".preparing-{os.getpid()}"
+    try:
+        working.mkdir(parents=True, exist_ok=True)
+        manifest = write_splits(request, working, progress)
+        return install(manifest, working, out_dir)
+    except OSError as trouble:
+        raise no_space(trouble, request, out_dir) from trouble
+    finally:
+        shutil.rmtree(working, ignore_errors=True)
+
+
+def no_space(trouble: OSError, request: Request, out_dir: Path) -> Exception:
+    if trouble.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return trouble
+    size = sum(path.stat().st_size for path in request.sources)
+    return UserError(f"{out_dir}: no space left (the sources are {size / 2**20:.0f} MiB); free some and prepare again")
+
+
+def write_splits(request: Request, working: Path, progress: Progress) -> Manifest:
+    """Write both splits; when no document fell into one side, the nearest document to the boundary goes there."""
+    threshold = threshold_of(request.validation_fraction)
+    tokenizer = make_tokenizer(request, threshold)
+    manifest, closest = write_once(request, tokenizer, threshold, working, progress)
+    if manifest.validation.n_documents == 0 and manifest.train.n_documents > 1:
+        manifest, _ = write_once(request, tokenizer, closest + 1, working, progress)
+    for name, split in (("training", manifest.train), ("validation", manifest.validation)):
+        if split.n_tokens == 0:
+            n_documents = manifest.train.n_documents + manifest.validation.n_documents
+            raise UserError(f"the {name} split is empty ({n_documents} documents in all): give more text")
+    tokenizer.save(working)
+    return manifest
+
+
+@dataclass
+class Tally:
+    """What went to one side so far."""
+
+    writer: ShardWriter
+    n_documents: int = 0
+    n_bytes: int = 0
+    digest: Any = field(default_factory=hashlib.sha256)
+
+    def add(self, text: str, ids: np.ndarray, end: np.ndarray) -> None:
+        content = text.encode()
+        self.digest.update(len(content).to_bytes(8, "little"))
+        self.digest.update(content)
+        self.n_documents += 1
+        self.n_bytes += len(content) + len(end)
+        self.writer.append(ids)
+        self.writer.append(end)
+
+    def split(self) -> Split:
+        return Split(tuple(self.writer.shards), self.writer.n_tokens, self.n_bytes, self.n_documents)
+
+
+def write_once(
+    request: Request, tokenizer: Tokenizer, threshold: int, working: Path, progress: Progress
+) -> tuple[Manifest, int]:
+    """Write the shards; return their manifest and the smallest document hash seen."""
+    dtype = token_dtype(tokenizer.vocab_size)
+    end = np.array([] if tokenizer.end_id is None else [tokenizer.end_id], dtype=dtype)
+    closest = 2**64
+    sides = [Tally(ShardWriter(working, name, tokenizer.hash, dtype, request.shard_tokens)) for name in SIDES]
+    with sides[0].writer, sides[1].writer:
+        for texts in batches(documents_of(request)):
+            for text, ids in zip(texts, tokenizer.encode(texts), strict=True):
+                place = document_hash(text)
+                closest = min(closest, place)
+                sides[place < threshold].add(text, ids, end)
+            progress(sum(s.n_documents for s in sides), sum(s.writer.n_tokens for s in sides))
+    return manifest_of(request, tokenizer, sides), closest
+
+
+def manifest_of(request: Request, tokenizer: Tokenizer, sides: list[Tally]) -> Manifest:
+    content = "".join(side.digest.hexdigest() for side in sides)
+    fingerprint = hashlib.sha256(f"{content} {tokenizer.hash} {request.shard_tokens}".encode()).hexdigest()[:16]
+    return Manifest(fingerprint, record_of(tokenizer), sides[0].split(), sides[1].split(), request.describe())
+
+
+def record_of(tokenizer: Tokenizer) -> dict[str, Any]:
+    names = ("name", "hash", "vocab_size", "end_id")
+    return {name: getattr(tokenizer, name) for name in names}
+
+
+def install(manifest: Manifest, working: Path, out_dir: Path) -> Manifest:
+    """Move the new shards into the folder of their fingerprint, then the manifest, then drop what it replaced."""
+    folder = out_dir / manifest.fingerprint
+    shutil.rmtree(folder, ignore_errors=True)
+    working.rename(folder)
+    train, validation = placed_in(folder, manifest.train), placed_in(folder, manifest.validation)
+    placed = replace(manifest, train=train, validation=validation)
+    manifests.write(placed, out_dir)
+    for stale in out_dir.iterdir():
+        if stale.is_dir() and FINGERPRINT.fullmatch(stale.name) and stale != folder:
+            shutil.rmtree(stale, ignore_errors=True)
+    return placed
+
+
+def placed_in(folder: Path, split: Split) -> Split:
+    return replace(split, shards=tuple(replace(shard, file=f"{folder.name}/{shard.file}") for shard in split.shards))
+
+
+def documents_of(request: Request) -> Iterator[str]:
+    return chain.from_iterable(read_documents(path, field=request.text_field) for path in request.sources)
+
+
+def make_tokenizer(request: Request, threshold: int) -> Tokenizer:
+    if request.tokenizer == "bytes":
+        return ByteTokenizer()
+    size = bpe_size(request.tokenizer)
+    if size is None:
+        return load_tokenizer_file(Path(request.tokenizer))
+    return train_bpe((text for text in documents_of(request) if document_hash(text) >= threshold), size)
+
+
+def document_hash(text: str) -> int:
+    """Return 64 bits that depend on the document alone, so neither order nor other documents move it."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+
+
+def threshold_of(fraction: float) -> int:
+    return int(fraction * 2**64)
+
+
+def file_stamp(path: Path) -> dict[str, Any]:
+    status = path.stat()
+    return {"path": str(path), "bytes": status.st_size, "mtime_ns": status.st_mtime_ns}

@@ -1,0 +1,246 @@
+"""What submitit carries: a path. In the job it checks the code, trains the pack, and decides what follows.
+
+Knows pack.json, the run directories and submitit's job environment; no database. What follows: nothing (all runs have an
+outcome), a requeue (asked to end, or a retry within the budget) or the end of the batch (the same error in too many runs).
+"""
+
+import faulthandler
+import importlib
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.executors import signals
+from orchestrator.executors.place import job_place
+from orchestrator.executors.processes import Process
+from orchestrator.executors.records import Pack, read_json, write_json
+from orchestrator.journal import attempts_in, journal_path
+from orchestrator.snapshot import check_snapshot
+
+PAYLOADS = {"train": "orchestrator.job", "debug": "orchestrator.executors.debug_payload"}
+HANG_EXIT_CODE = 75
+ERROR_KEY_CHARACTERS = 200
+NOTIFY_TIMEOUT_S = 60.0
+ADVANCING_WITHOUT_PROGRESS = 3
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """The callable that a job unpickles: everything else is read from `job_dir/pack.json` when the job starts."""
+
+    job_dir: str
+
+    def __call__(self) -> dict[str, str]:
+        return run_job(Path(self.job_dir))
+
+    def checkpoint(self) -> Any:
+        """Tell submitit what to run after a requeue: the same path; where to go on is found on disk."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+
+def run_job(job_dir: Path) -> dict[str, str]:
+    """Execute a pack; return each run's outcome. May leave through SystemExit, after a requeue."""
+    pack = Pack.read(job_dir)
+    if os.environ.get("SCALEWRIGHT_INLINE") is None:
+        check_snapshot(Path(pack.root), pack.snapshot)
+    signals.install()
+    write_json(job_dir / "started.json", {"process": Process.this().to_dict(), "job": job_place(), "time": time.time()})
+    guard = threading.Thread(target=watch_for_hang, args=(job_dir, pack), daemon=True)
+    guard.start()
+    payload = importlib.import_module(PAYLOADS[pack.payload])
+    outcomes = run_payload(payload.run_pack, job_dir, pack)
+    conclude(job_dir, pack, outcomes)
+    return outcomes
+
+
+def run_payload(run_pack: Callable[..., dict[str, str]], job_dir: Path, pack: Pack) -> dict[str, str]:
+    """Run the pack; a SystemExit from inside would look like success to submitit and SLURM, so it becomes an error."""
+    try:
+        return run_pack(
+            job_dir,
+            before_run=lambda run_dir: reason_to_skip(job_dir.parent, run_dir),
+            after_run=lambda run_dir, outcome, error: note_outcome(job_dir.parent, pack, run_dir, outcome, error),
+        )
+    except SystemExit as leaving:
+        raise RuntimeError(f"the payload left through SystemExit({leaving.code})") from leaving
+
+
+def reason_to_skip(submission_dir: Path, run_dir: Path) -> str | None:
+    """Say why a run is not to be started now, or None."""
+    if (run_dir / "DONE.json").exists():
+        return "it has its outcome"
+    if (run_dir / "stop").exists():
+        return "it was asked to stop"
+    stopped = read_json(submission_dir / "batch_stopped.json")
+    return str(stopped["message"]) if stopped else None
+
+
+# --- errors: how often, and when to give up ----------------------------------------------------------------------------
+
+
+def note_outcome(submission_dir: Path, pack: Pack, run_dir: Path, outcome: str, error: str | None) -> None:
+    """Count a run's error; stop the whole batch when as many runs as the budget says died of the same one."""
+    if outcome != "failed":
+        return
+    folder = submission_dir / "errors" / error_key(error or "unknown error")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / run_dir.name).write_text(error or "")
+    n_runs = sum(1 for _ in folder.iterdir())
+    if n_runs < pack.retry["same_error"] or (submission_dir / "batch_stopped.json").exists():
+        return
+    first_line = (error or "unknown error").strip().splitlines()[-1]
+    message = f"the same error in {n_runs} runs stopped the batch: {first_line}"
+    write_json(submission_dir / "batch_stopped.json", {"message": message, "n_runs": n_runs, "time": time.time()})
+    notify(pack, "batch-stopped", message)
+
+
+def error_key(error: str) -> str:
+    """Make errors that differ only in numbers, addresses and paths the same."""
+    last = error.strip().splitlines()[-1] if error.strip() else "empty"
+    plain = re.sub(r"0x[0-9a-f]+|/[^\s'\"]+|\d+", "#", last)
+    return re.sub(r"[^A-Za-z#]+", "-", plain)[:ERROR_KEY_CHARACTERS].strip("-") or "error"
+
+
+def n_errors_without_progress(run_dir: Path) -> int:
+    """Count how many attempts in a row, the newest first, ended in an error without a token more than the one before."""
+    ends = [end_record(run_dir, attempt) for attempt in attempts_in(run_dir)]
+    count, best = 0, 0
+    for end in ends:
+        tokens = int(end.get("tokens") or 0) if end else 0
+        failed = bool(end) and end.get("outcome") == "failed"
+        count = (count + 1 if tokens <= best else 1) if failed else count
+        best = max(best, tokens)
+    return count
+
+
+def end_record(run_dir: Path, attempt: int) -> dict[str, Any]:
+    """Read an attempt's end record from the last line of its journal; empty when it has none."""
+    with journal_path(run_dir, attempt).open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 65536))
+        lines = file.read().splitlines()
+    with suppress(ValueError, IndexError):
+        record = json.loads(lines[-1])
+        return dict(record) if record.get("type") == "end" else {}
+    return {}
+
+
+# --- what follows ------------------------------------------------------------------------------------------------------
+
+
+def conclude(job_dir: Path, pack: Pack, outcomes: dict[str, str]) -> None:
+    """Requeue the job if it was asked to end or has a run to retry; otherwise see whether the submission is over."""
+    if signals.requested() and not all_have_outcomes(pack):
+        requeue("asked to end")
+        return
+    retry = [run_dir for run_dir in map(Path, pack.runs) if outcomes.get(run_dir.name) == "failed" and may_retry(run_dir, pack)]
+    if retry and read_json(job_dir.parent / "batch_stopped.json") is None:
+        requeue(f"to retry {len(retry)} failed runs")
+        return
+    write_json(job_dir / "finished.json", {"outcomes": outcomes, "time": time.time(), "job": job_place()})
+    if all((other / "finished.json").exists() for other in packs_of(job_dir.parent)):
+        say_finished(job_dir.parent, pack)
+
+
+def packs_of(submission_dir: Path) -> list[Path]:
+    return [path.parent for path in submission_dir.glob("*/pack.json")]
+
+
+def all_have_outcomes(pack: Pack) -> bool:
+    return all((Path(run_dir) / "DONE.json").exists() or (Path(run_dir) / "stop").exists() for run_dir in pack.runs)
+
+
+def may_retry(run_dir: Path, pack: Pack) -> bool:
+    return n_errors_without_progress(run_dir) <= pack.retry["errors"]
+
+
+def requeue(why: str) -> None:
+    """Ask for this job to start again, in a new process; leaves through SystemExit where that is possible.
+
+    Under SLURM and submitit's local controller this is submitit's own handler for its signal: it calls Carrier.checkpoint,
+    writes the pickle anew and requeues. A local job that was told to end is not started again: its user ended it.
+    """
+    print(f"scalewright: this job will be started again ({why})", file=sys.stderr, flush=True)
+    handler = signals.saved(signal.SIGUSR2)
+    local = os.environ.get("SUBMITIT_EXECUTOR") != "slurm"
+    if not callable(handler) or (local and signals.requested()):
+        return
+    handler(signal.SIGUSR2, None)
+
+
+def watch_for_hang(job_dir: Path, pack: Pack) -> None:
+    """End a job whose runs wrote nothing for `hang_s`: print where it hangs, requeue it while tokens advance, and die."""
+    while True:
+        time.sleep(min(pack.hang_s / 4, 30.0))
+        last = last_sign_of_life(job_dir, pack)
+        if time.time() - last > pack.hang_s:
+            break
+    print(f"scalewright: no sign of life for {pack.hang_s:.0f} s: this job hangs; where:", file=sys.stderr, flush=True)
+    faulthandler.dump_traceback(all_threads=True)
+    if os.environ.get("SUBMITIT_EXECUTOR") == "slurm" and hangs_seen(job_dir) <= pack.retry["errors"]:
+        place = job_place()
+        job = place["job_id"] if place["array_task"] is None else f"{place['job_id']}_{place['array_task']}"
+        subprocess.run(["scontrol", "requeue", job], check=False, timeout=60)
+    os._exit(HANG_EXIT_CODE)
+
+
+def hangs_seen(job_dir: Path) -> int:
+    """Count this hang and say how many there were at the same place, that is, since the journals last grew in size."""
+    record = read_json(job_dir / "hangs.json") or {"n": 0, "tokens": -1}
+    pack = Pack.read(job_dir)
+    size = sum(path.stat().st_size for run in pack.runs for path in (Path(run) / "ckpt").glob("*"))
+    n_done = sum((Path(run) / "DONE.json").exists() for run in pack.runs)
+    place = [n_done, max((path.name for run in pack.runs for path in (Path(run) / "ckpt").glob("*")), default=""), size]
+    n_hangs = int(record["n"]) + 1 if record.get("place") == place else 1
+    write_json(job_dir / "hangs.json", {"n": n_hangs, "place": place})
+    return n_hangs
+
+
+def last_sign_of_life(job_dir: Path, pack: Pack) -> float:
+    """Return when any file that a living job writes was last written (seconds since the epoch, the files' clock)."""
+    newest = (job_dir / "started.json").stat().st_mtime
+    for run_dir in map(Path, pack.runs):
+        for path in (*run_dir.glob("journal.*"), run_dir / "DONE.json"):
+            with suppress(FileNotFoundError):
+                newest = max(newest, path.stat().st_mtime)
+    return newest
+
+
+# --- notification ------------------------------------------------------------------------------------------------------
+
+
+def say_finished(submission_dir: Path, pack: Pack) -> None:
+    """Run the notification command once a submission, by whichever job is the last to finish."""
+    try:
+        (submission_dir / "notified").touch(exist_ok=False)
+    except FileExistsError:
+        return
+    runs = [Path(run) for folder in packs_of(submission_dir) for run in Pack.read(folder).runs]
+    n_done = sum((run / "DONE.json").exists() for run in runs)
+    notify(pack, "finished", f"submission {pack.submission_id}: {n_done} of {len(runs)} runs have their outcome")
+
+
+def notify(pack: Pack, event: str, message: str) -> None:
+    """Run the user's command with the event and the message in its environment and on its standard input."""
+    if not pack.notify:
+        return
+    env = os.environ | {"SCALEWRIGHT_EVENT": event, "SCALEWRIGHT_MESSAGE": message, "SCALEWRIGHT_SUBMISSION": pack.submission_id}
+    try:
+        done = subprocess.run(["/bin/sh", "-c", pack.notify], env=env, input=message + "\n", text=True, timeout=NOTIFY_TIMEOUT_S, check=False)
+        code = f"exit {done.returncode}"
+    except subprocess.TimeoutExpired:
+        code = f"no answer in {NOTIFY_TIMEOUT_S:.0f} s"
+    if code != "exit 0":
+        print(f"scalewright: the notification command {shlex.quote(pack.notify)} failed ({code})", file=sys.stderr)

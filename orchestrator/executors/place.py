@@ -1,0 +1,25 @@
+"""Where this process runs, as an attempt is keyed: cluster, job, restart count. Knows environment variables only."""
+
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+
+def job_place(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return {"cluster", "job_id", "restart", "array_task"} of this job; array_task is None outside an array."""
+    env = os.environ if environment is None else environment
+    if "SLURM_JOB_ID" in env:
+        return slurm_place(env)
+    job_id = env.get("SUBMITIT_LOCAL_JOB_ID") or str(os.getpid())
+    return {"cluster": f"local:{socket.gethostname()}", "job_id": job_id, "restart": 0, "array_task": None}
+
+
+def slurm_place(env: Mapping[str, str]) -> dict[str, Any]:
+    task = env.get("SLURM_ARRAY_TASK_ID")
+    return {
+        "cluster": env.get("SLURM_CLUSTER_NAME", "slurm"),
+        "job_id": env.get("SLURM_ARRAY_JOB_ID") or env["SLURM_JOB_ID"],
+        "restart": int(env.get("SLURM_RESTART_COUNT") or 0),
+        "array_task": int(task) if task is not None else None,
+    }

@@ -1,0 +1,53 @@
+"""Figure of training curves: validation loss along each run, its end marked as annealed or not."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fitting.figures.losses import label_outer, panel_title, sizes_in_order
+from fitting.figures.style import TOKEN_UNITS, footnote, in_order, log_axis, name_of, panels, style_of, styled, unit_for
+
+
+@styled
+def training_curves(evaluations: pd.DataFrame, *, note: str = "") -> Figure:
+    """Draw validation loss along training, one panel a size; the end of an annealed run is a filled marker.
+
+    evaluations: columns run_id, label, size, n_params, n_tokens, loss_nats, final, annealed. Points before the end are
+    at a learning rate that is still high: they lie above what a run that ends there would reach.
+    """
+    sizes = sizes_in_order(evaluations)
+    figure, all_axes = panels(len(sizes))
+    unit = unit_for(evaluations["n_tokens"], TOKEN_UNITS)
+    for axes, size in zip(all_axes, sizes, strict=True):
+        some = evaluations[evaluations["size"] == size]
+        draw_runs(axes, some)
+        axes.set_title(panel_title(size, float(some["n_params"].median())))
+        log_axis(axes, "x", scale=unit.scale, n_ticks=5)
+        log_axis(axes, "y")
+    label_outer(figure, all_axes, f"training tokens ({unit.words})", "validation loss (nats per token)")
+    by_name = {
+        word: handle for axes in all_axes for handle, word in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(list(by_name.values()), list(by_name), loc="outside upper left", ncols=min(len(by_name), 4))
+    footnote(figure, note)
+    return figure
+
+
+def draw_runs(axes: Axes, evaluations: pd.DataFrame) -> None:
+    for label in in_order(evaluations["label"]):
+        style = style_of(label)
+        runs = evaluations[evaluations["label"] == label].sort_values("n_tokens").groupby("run_id", sort=True)
+        for place, (_, run) in enumerate(runs):
+            words = name_of(label) if place == 0 else None
+            axes.plot(
+                run["n_tokens"],
+                run["loss_nats"],
+                style.dash,
+                color=style.colour,
+                alpha=0.55,
+                linewidth=1.2,
+                label=words,
+            )
+            end = run[run["final"].astype(bool)]
+            face = style.colour if bool(end["annealed"].all()) else "white"
+            axes.plot(end["n_tokens"], end["loss_nats"], style.marker, color=style.colour, markerfacecolor=face)

@@ -1,0 +1,74 @@
+"""Figures of what is not measured yet: forecast losses of pending runs, and the spread of a planned grid."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from fitting.figures.losses import LOSS_LABEL
+from fitting.figures.style import (
+    FAINT,
+    PARAMETER_UNITS,
+    TOKEN_UNITS,
+    footnote,
+    in_order,
+    log_axis,
+    name_of,
+    new_figure,
+    plain,
+    style_of,
+    styled,
+    unit_for,
+)
+
+
+@styled
+def forecast(rows: pd.DataFrame, *, note: str = "") -> Figure:
+    """Draw each run's predicted loss with its new-run interval, and the measured loss where the run is done.
+
+    rows: columns name (what the row is called), label, predicted, low, high, measured (missing: still to come).
+    """
+    figure = new_figure(7.4, 1.5 + 0.28 * max(len(rows), 4))
+    axes = figure.subplots()
+    for place, label in enumerate(rows["label"]):
+        style = style_of(str(label))
+        low, middle, high, measured = rows.iloc[place][["low", "predicted", "high", "measured"]].to_numpy(float)
+        axes.plot([low, high], [place, place], color=style.colour, linewidth=5, alpha=0.3, solid_capstyle="butt")
+        axes.plot([middle], [place], "|", color=style.colour, markersize=12, markeredgewidth=2)
+        axes.plot([measured], [place], style.marker, color="#222222", markersize=6)
+    axes.set_yticks(range(len(rows)), list(rows["name"]), fontsize=8)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xlabel(LOSS_LABEL)
+    axes.set_title("Forecast (bar: 95% interval of a new run) and measured loss (black)")
+    footnote(figure, note)
+    return figure
+
+
+@styled
+def design(points: pd.DataFrame, *, note: str = "") -> Figure:
+    """Draw where a grid's runs lie in parameters and tokens, over lines of equal tokens per parameter.
+
+    points: columns label, n_params, n_tokens. Runs along one line cannot tell parameters from tokens.
+    """
+    figure = new_figure(6.4, 4.6)
+    axes = figure.subplots()
+    unit_n, unit_d = unit_for(points["n_params"], PARAMETER_UNITS), unit_for(points["n_tokens"], TOKEN_UNITS)
+    left, right = points["n_params"].min() / 1.4, points["n_params"].max() * 1.4
+    bottom, top = points["n_tokens"].min() / 1.4, points["n_tokens"].max() * 1.4
+    for ratio in 10.0 ** np.arange(-1, 5, 0.5):
+        axes.plot([left, right], [left * ratio, right * ratio], color=FAINT, linewidth=1, zorder=0)
+        if bottom < right * ratio < top:
+            words = f" {plain(round(ratio, 1 if ratio < 10 else 0))}:1"
+            axes.text(right, right * ratio, words, fontsize=8, color="#777777", va="center")
+    labels = in_order(points["label"])
+    for place, label in enumerate(labels):
+        some, style = points[points["label"] == label], style_of(label)
+        shift = 1.03 ** (place - (len(labels) - 1) / 2)
+        axes.plot(some["n_params"] * shift, some["n_tokens"], style.marker, color=style.colour, label=name_of(label))
+    axes.set_xlim(left, right)
+    axes.set_ylim(bottom, top)
+    log_axis(axes, "x", f"non-embedding parameters ({unit_n.words})", scale=unit_n.scale)
+    log_axis(axes, "y", f"training tokens ({unit_d.words})", scale=unit_d.scale)
+    axes.set_title("Where the runs lie (grey: tokens per parameter)")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=4)
+    footnote(figure, note)
+    return figure

@@ -1,0 +1,85 @@
+"""Figures of the compute-optimal frontier: isoFLOP profiles with their minima, and N* and D* against compute."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fitting.figures.losses import LOSS_LABEL, Band
+from fitting.figures.style import (
+    FLOP_UNITS,
+    PARAMETER_UNITS,
+    TOKEN_UNITS,
+    Colour,
+    Unit,
+    footnote,
+    in_order,
+    log_axis,
+    new_figure,
+    style_of,
+    styled,
+    unit_for,
+)
+
+
+@styled
+def isoflop_profiles(points: pd.DataFrame, parabolas: pd.DataFrame, *, note: str = "") -> Figure:
+    """Draw loss against parameters at each compute budget, with the parabola in log N and its minimum.
+
+    points: columns flops_budget, n_params, loss_nats; parabolas: columns flops_budget, curvature, n_star, loss_star
+    (log L = log loss_star + curvature * (ln N - ln n_star)^2) and refused (words, empty when the minimum is usable).
+    """
+    figure = new_figure(7.2, 4.8)
+    axes = figure.subplots()
+    unit = unit_for(points["n_params"], PARAMETER_UNITS)
+    budgets = sorted(points["flops_budget"].unique())
+    colours = colormaps["viridis"](np.linspace(0.0, 0.85, len(budgets)))
+    for budget, colour in zip(budgets, colours, strict=True):
+        some = points[points["flops_budget"] == budget].sort_values("n_params")
+        axes.plot(some["n_params"], some["loss_nats"], "o", color=colour, markersize=5, label=f"{budget:.2g} FLOP")
+        draw_parabola(axes, some, parabolas[parabolas["flops_budget"] == budget], colour)
+    log_axis(axes, "x", f"non-embedding parameters ({unit.words})", scale=unit.scale)
+    log_axis(axes, "y", LOSS_LABEL)
+    axes.set_title("IsoFLOP profiles (cross: fitted minimum)")
+    axes.legend(loc="best", fontsize=8)
+    footnote(figure, note)
+    return figure
+
+
+def draw_parabola(axes: Axes, points: pd.DataFrame, parabola: pd.DataFrame, colour: Colour) -> None:
+    if parabola.empty or parabola["refused"].iloc[0]:
+        return
+    row = parabola.iloc[0]
+    x = np.geomspace(points["n_params"].min(), points["n_params"].max(), 100)
+    y = row["loss_star"] * np.exp(row["curvature"] * np.log(x / row["n_star"]) ** 2)
+    axes.plot(x, y, color=colour, linewidth=1.2)
+    axes.plot([row["n_star"]], [row["loss_star"]], "x", color=colour, markersize=9, markeredgewidth=2)
+
+
+@styled
+def compute_optimal(optima: Mapping[str, Band], tokens: Mapping[str, Band], *, note: str = "") -> Figure:
+    """Draw the compute-optimal parameters (left) and tokens (right) against compute with their intervals, by label."""
+    figure = new_figure(8.6, 4.2)
+    left, right = figure.subplots(1, 2)
+    for axes, bands, units, words in (
+        (left, optima, PARAMETER_UNITS, "optimal parameters"),
+        (right, tokens, TOKEN_UNITS, "optimal tokens"),
+    ):
+        for label in in_order(bands):
+            style, band = style_of(label), bands[label]
+            axes.fill_between(band.x, band.low, band.high, color=style.colour, alpha=0.13, linewidth=0)
+            axes.plot(band.x, band.middle, style.dash, color=style.colour, label=band.words)
+        draw_frontier_axes(axes, bands, units, words)
+    footnote(figure, note)
+    return figure
+
+
+def draw_frontier_axes(axes: Axes, bands: Mapping[str, Band], units: tuple[Unit, ...], words: str) -> None:
+    compute = unit_for(np.concatenate([band.x for band in bands.values()]), FLOP_UNITS)
+    unit = unit_for(np.concatenate([band.middle for band in bands.values()]), units)
+    log_axis(axes, "x", f"training compute ({compute.words})", scale=compute.scale, n_ticks=5)
+    log_axis(axes, "y", f"{words} ({unit.words})", scale=unit.scale)
+    axes.legend(loc="upper left", fontsize=8)

@@ -1,0 +1,99 @@
+"""Figure of convergence speed-ups: pooled ratios with their intervals, the cells they are pooled from behind them."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from fitting.figures.style import FAINT, footnote, name_of, new_figure, plain, style_of, styled
+
+RATIO_TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
+
+
+@styled
+def speed_ups(pooled: pd.DataFrame, cells: pd.DataFrame, *, title: str = "", note: str = "") -> Figure:
+    """Draw how many times less a method needs than its baseline: one row a comparison and unit.
+
+    pooled: columns method, baseline, unit, ratio, low, high, n (low or high infinite or missing: one-sided);
+    cells: the same comparisons at each size and budget (columns method, baseline, unit, ratio, bound), where bound is
+    ">" or "<" for a ratio that is only bounded on one side, else "".
+    """
+    rows = list(pooled.itertuples(index=False))
+    figure = new_figure(9.0, 1.5 + 0.42 * max(len(rows), 2))
+    axes = figure.subplots()
+    for place, row in enumerate(rows):
+        draw_cells(axes, place, cells[matches(cells, row.method, row.baseline, row.unit)], str(row.method))
+        draw_pooled(axes, place, row)
+    finish(axes, rows, [*pooled["ratio"], *pooled["low"], *pooled["high"], *cells["ratio"]])
+    axes.set_title(title or "Convergence speed-up of a method over its baseline")
+    footnote(figure, note)
+    return figure
+
+
+def matches(cells: pd.DataFrame, method: object, baseline: object, unit: object) -> "pd.Series[bool]":
+    return (cells["method"] == method) & (cells["baseline"] == baseline) & (cells["unit"] == unit)
+
+
+def draw_cells(axes: Axes, place: int, cells: pd.DataFrame, method: str) -> None:
+    colour = style_of(method).colour
+    for bound, marker in (("", "o"), (">", "$\\rightarrow$"), ("<", "$\\leftarrow$")):
+        some = cells.loc[cells["bound"] == bound, "ratio"]
+        size = 16 if not bound else 60
+        axes.scatter(some, [place + 0.22] * len(some), s=size, marker=marker, color=colour, alpha=0.45, linewidth=0)
+
+
+def draw_pooled(axes: Axes, place: int, row: object) -> None:
+    method, ratio, low, high = (getattr(row, name) for name in ("method", "ratio", "low", "high"))
+    style = style_of(str(method))
+    if not math.isfinite(ratio):
+        return
+    left = low if low is not None and math.isfinite(low) and low > 0 else None
+    right = high if high is not None and math.isfinite(high) else None
+    axes.plot([left or RATIO_TICKS[0] / 10, right or RATIO_TICKS[-1] * 10], [place, place], color=style.colour)
+    axes.plot([ratio], [place], marker=style.marker, color=style.colour, markersize=8)
+
+
+def finish(axes: Axes, rows: Sequence[object], values: Iterable[float]) -> None:
+    """Set limits that hold every finite value and 1, name the rows, and print each interval at the right edge."""
+    finite = [value for value in values if value is not None and math.isfinite(value) and value > 0]
+    low, high = min([*finite, 0.9]) / 1.08, max([*finite, 1.1]) * 1.08
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    axes.xaxis.set_major_locator(FixedLocator(ticks_between(low, high)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: plain(value) + "×"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.axvspan(low, 1.0, color=FAINT, alpha=0.35, linewidth=0, zorder=0)
+    axes.axvline(1.0, color="#555555", linewidth=1)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_yticks(range(len(rows)), [row_name(row) for row in rows])
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel("times less needed by the method (grey: the method needs more)")
+    right = axes.secondary_yaxis("right")
+    right.set_yticks(range(len(rows)), [interval_words(row) for row in rows])
+    right.tick_params(length=0)
+    right.spines["right"].set_visible(False)
+
+
+def ticks_between(low: float, high: float, n_most: int = 6) -> list[float]:
+    ticks = [tick for tick in RATIO_TICKS if low <= tick <= high]
+    if len(ticks) > n_most:
+        ticks = [
+            tick for tick in ticks if tick in (0.1, 0.2, 0.5, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
+        ]
+    return ticks
+
+
+def row_name(row: object) -> str:
+    method, baseline, unit = (str(getattr(row, name)) for name in ("method", "baseline", "unit"))
+    return f"{name_of(method)} over {name_of(baseline)}, {unit}"
+
+
+def interval_words(row: object) -> str:
+    ratio, low, high, n = (getattr(row, name) for name in ("ratio", "low", "high", "n"))
+    if not math.isfinite(ratio):
+        return f"not reached, n = {n}"
+    ends = [f"{end:.2f}" if end is not None and math.isfinite(end) else "open" for end in (low, high)]
+    return f"{ratio:.2f}× [{ends[0]}, {ends[1]}], n = {n}"

@@ -1,0 +1,207 @@
+"""How figures look: one table of names, colours and markers, plain-number log axes. Knows labels, no data."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Literal, ParamSpec
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, Locator, MaxNLocator, NullLocator
+
+P = ParamSpec("P")
+Colour = Any  # what matplotlib takes as a colour: a name, or an array of red, green, blue and opacity
+
+# Okabe and Ito's colours, chosen to stay apart for colour-blind readers; yellow is left out (unreadable on white).
+BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+SKY, PURPLE, BLACK, GREY = "#56B4E9", "#CC79A7", "#222222", "#777777"
+FAINT = "#DDDDDD"
+
+
+@dataclass(frozen=True)
+class LabelStyle:
+    """How one label (a method, with its gate) is drawn: colour, marker and dash differ together."""
+
+    name: str
+    colour: str
+    marker: str
+    dash: str = "-"
+
+
+STYLES: dict[str, LabelStyle] = {
+    "gpt+": LabelStyle("GPT+", BLUE, "o"),
+    "angpt": LabelStyle("anGPT", VERMILION, "s"),
+    "ngpt": LabelStyle("nGPT", GREEN, "D"),
+    "pre-ln": LabelStyle("Pre-LN", GREY, "^", "--"),
+    "post-ln": LabelStyle("Post-LN", SKY, "v", "-."),
+    "deepnorm": LabelStyle("DeepNorm", PURPLE, "P"),
+    "sandwich-ln": LabelStyle("Sandwich-LN", ORANGE, "X"),
+    "mix-ln": LabelStyle("Mix-LN", BLACK, "<", "-."),
+    "lns": LabelStyle("LNS", GREEN, ">", ":"),
+    "scale-res": LabelStyle("ScaleRes", VERMILION, "p", ":"),
+    "pre-ln+gpas": LabelStyle("Pre-LN + GPAS", PURPLE, "d", "--"),
+    "post-ln+gpas": LabelStyle("Post-LN + GPAS", SKY, "1", ":"),
+    "deepnorm+gpas": LabelStyle("DeepNorm + GPAS", PURPLE, "*", ":"),
+    "sandwich-ln+gpas": LabelStyle("Sandwich-LN + GPAS", ORANGE, "x", ":"),
+    "mix-ln+gpas": LabelStyle("Mix-LN + GPAS", BLACK, "2", ":"),
+    "lns+gpas": LabelStyle("LNS + GPAS", GREEN, "h", "--"),
+}
+SPARE_COLOURS = (ORANGE, SKY, GREEN, PURPLE, BLUE, VERMILION, BLACK, GREY)
+SPARE_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
+
+RC: dict[str, Any] = {
+    "font.size": 10,
+    "font.family": "DejaVu Sans",
+    "axes.titlesize": 10.5,
+    "axes.titlelocation": "left",
+    "axes.labelsize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E8E8E8",
+    "grid.linewidth": 0.8,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 6,
+    "svg.hashsalt": "scalewright",
+}
+
+
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Draw under the style's settings and leave matplotlib's own as they were."""
+
+    @wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with mpl.rc_context(RC):  # type: ignore[arg-type]
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
+def style_of(label: str) -> LabelStyle:
+    """Return the label's entry, or one made from its spelling, so that a new label keeps its look across figures."""
+    if label in STYLES:
+        return STYLES[label]
+    number = sum(ord(letter) * (place + 1) for place, letter in enumerate(label))
+    colour = SPARE_COLOURS[number % len(SPARE_COLOURS)]
+    return LabelStyle(label, colour, SPARE_MARKERS[number % len(SPARE_MARKERS)], ":")
+
+
+def name_of(label: str) -> str:
+    return style_of(label).name
+
+
+def in_order(labels: Iterable[str]) -> list[str]:
+    """Sort labels as the table lists them, unknown ones after it by name."""
+    ranks = {label: rank for rank, label in enumerate(STYLES)}
+    return sorted(set(labels), key=lambda label: (ranks.get(label, len(ranks)), label))
+
+
+def new_figure(width: float = 6.8, height: float = 4.4) -> Figure:
+    """Make an empty figure of that many inches whose parts keep clear of one another."""
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def panels(n_panels: int, *, width: float = 3.1, height: float = 3.2, n_columns: int = 3) -> tuple[Figure, list[Axes]]:
+    """Make a figure of small panels that share both axes; panels past `n_panels` are not drawn."""
+    columns = min(n_panels, n_columns)
+    rows = math.ceil(n_panels / columns)
+    figure = new_figure(max(width * columns, 4.6), height * rows + 0.6)
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    axes = list(grid.flat)
+    for unused in axes[n_panels:]:
+        unused.set_visible(False)
+    return figure, axes[:n_panels]
+
+
+class PlainLogLocator(Locator):
+    """Ticks of a log axis: 1, 2, 5 times tens over a wide range, evenly spaced round numbers over a narrow one."""
+
+    def __init__(self, n_ticks: int = 6) -> None:
+        self.n_ticks = n_ticks
+
+    def __call__(self) -> Sequence[float]:
+        low, high = self.axis.get_view_interval()  # type: ignore[union-attr]
+        return self.tick_values(low, high)
+
+    def tick_values(self, vmin: float, vmax: float) -> list[float]:
+        low, high = sorted((vmin, vmax))
+        if low <= 0 or high / low < 4:
+            return list(MaxNLocator(self.n_ticks, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high))
+        for steps in ((1, 2, 5), (1, 3), (1,)):
+            ticks = round_numbers(low, high, steps)
+            if len(ticks) <= self.n_ticks + 2:
+                return ticks
+        return ticks[:: math.ceil(len(ticks) / self.n_ticks)]
+
+
+def round_numbers(low: float, high: float, steps: tuple[int, ...]) -> list[float]:
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [step * 10.0**decade for decade in decades for step in steps]
+    return [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
+
+
+def plain(value: float) -> str:
+    """Write a tick's number as people do: no exponent between 0.0001 and a million, no needless zeros."""
+    if value == 0 or 1e-4 <= abs(value) < 1e6:
+        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def log_axis(axes: Axes, which: Literal["x", "y"], label: str = "", *, scale: float = 1.0, n_ticks: int = 6) -> None:
+    """Make the `which` axis logarithmic with plain numbers in `scale` units; the data stay in their own unit."""
+    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+    axis: Axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(ScaledLocator(scale, n_ticks))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value / scale)))
+    axis.set_label_text(label)
+
+
+class ScaledLocator(PlainLogLocator):
+    """Round numbers in another unit than the data's."""
+
+    def __init__(self, scale: float, n_ticks: int) -> None:
+        super().__init__(n_ticks)
+        self.scale = scale
+
+    def tick_values(self, vmin: float, vmax: float) -> list[float]:
+        return [tick * self.scale for tick in super().tick_values(vmin / self.scale, vmax / self.scale)]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit that keeps an axis' numbers short: `scale` of the base unit, and its words."""
+
+    scale: float
+    words: str
+
+
+TOKEN_UNITS = (Unit(1e12, "trillions"), Unit(1e9, "billions"), Unit(1e6, "millions"), Unit(1e3, "thousands"))
+PARAMETER_UNITS = TOKEN_UNITS[1:]
+FLOP_UNITS = tuple(Unit(10.0**power, f"10$^{{{power}}}$ FLOP") for power in (24, 21, 18, 15, 12, 9))
+
+
+def unit_for(values: Iterable[float], units: tuple[Unit, ...]) -> Unit:
+    """Choose the largest unit in which the middle of the values is at least about one tenth."""
+    finite = [value for value in values if value > 0 and math.isfinite(value)]
+    middle = math.exp(sum(map(math.log, finite)) / len(finite)) if finite else 1.0
+    return next((unit for unit in units if middle >= 0.1 * unit.scale), units[-1])
+
+
+def short(value: float) -> str:
+    """Write a count in 3 digits with its unit: 55.3k, 524k, 7B."""
+    for scale, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= 0.9995 * scale:
+            return f"{value / scale:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+def footnote(figure: Figure, text: str) -> None:
+    """Write small grey words below everything: n, what an interval is, what was left out."""
+    figure.supxlabel(text, fontsize=8, color="#555555", x=0.01, ha="left")

@@ -1,0 +1,239 @@
+"""Every entry of FIGURES, drawn from planted frames: it must be a picture that a person can read."""
+
+import io
+import itertools
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from fitting.figures.gallery import FIGURES
+from fitting.figures.losses import Band
+from fitting.figures.style import STYLES, PlainLogLocator, in_order, plain, short, style_of
+
+LABELS = ("gpt+", "angpt", "pre-ln", "pre-ln+gpas")
+SIZES = {"27k": 27_000, "55k": 55_000, "141k": 141_000}
+BUDGETS = (196_608, 393_216, 786_432)
+CHOICES = ("objective", "parameters", "excluded")
+NOTE = "One seed a run. Bars: 95% interval."
+
+
+def finals() -> pd.DataFrame:
+    rows = [
+        {"label": label, "size": size, "n_params": n, "n_tokens": d, "seed": 0, "on_frontier": d > 2 * n,
+         "run_id": f"{i:02d}{n:06d}{d:08d}", "flops": 6.0 * n * d,
+         "loss_nats": 1.2 + 6 * n**-0.4 + 60 * (d * (1 + i)) ** -0.4, "residual": 0.01 * np.sin(n + d + i), "influence": float((n + d) % 97)}
+        for i, label in enumerate(LABELS) for size, n in SIZES.items() for d in BUDGETS
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def band(words: str = "GPT+: exponent 0.07 [0.05, 0.09]") -> Band:
+    x = np.geomspace(3e10, 7e11, 20)
+    middle = 8 * x**-0.05
+    return Band(x, middle, 0.98 * middle, 1.02 * middle, words)
+
+
+def evaluations() -> pd.DataFrame:
+    parts = [
+        finals().assign(n_tokens=lambda f, s=share: f["n_tokens"] * s, final=share == 1.0) for share in (0.25, 0.5, 1.0)
+    ]
+    return pd.concat(parts).assign(annealed=lambda f: f["final"] & (f["label"] != "angpt"))
+
+
+def comparisons() -> tuple[pd.DataFrame, pd.DataFrame]:
+    names = [
+        (m, b, u) for m, b in (("angpt", "gpt+"), ("pre-ln+gpas", "pre-ln")) for u in ("tokens", "FLOPs", "seconds")
+    ]
+    ratios = np.array([1.7, 1.6, 1.4, 1.0, 0.99, 0.9])
+    pooled = pd.DataFrame(names, columns=["method", "baseline", "unit"]).assign(
+        ratio=ratios, low=ratios * 0.9, high=[*(ratios[:5] * 1.1), np.inf], n=9
+    )
+    cells = pd.concat([pooled[["method", "baseline", "unit", "ratio"]].assign(bound=b) for b in ("", ">", "<")])
+    return pooled, cells
+
+
+def specifications() -> pd.DataFrame:
+    grid = itertools.product(("huber", "lad", "log-l2"), ("non-embedding", "total"), ("none", "2 worst"))
+    frame = pd.DataFrame(grid, columns=list(CHOICES))
+    value = 0.36 + 0.01 * np.arange(len(frame))
+    return frame.assign(
+        value=value, low=value - 0.03, high=np.where(np.arange(len(frame)) % 4 == 0, np.inf, value + 0.04)
+    )
+
+
+def optima() -> pd.DataFrame:
+    cells = itertools.product(LABELS[:2], SIZES.values(), BUDGETS[:2])
+    frame = pd.DataFrame(cells, columns=["label", "n_params", "n_tokens"])
+    best = 0.02 * (frame["n_params"] / 55e3) ** -0.3
+    return frame.assign(
+        best=best, low=best / 1.3, high=best * 1.3, loss_best=2.0, curvature=0.03, edge=frame["n_params"] > 1e5
+    )
+
+
+def sweep_points() -> pd.DataFrame:
+    grid = optima().merge(pd.DataFrame({"lr_peak": [0.005, 0.01, 0.02, 0.04]}), how="cross")
+    return grid.assign(loss_nats=2.0 * np.exp(0.03 * np.log(grid["lr_peak"] / grid["best"]) ** 2))
+
+
+def isoflop() -> tuple[pd.DataFrame, pd.DataFrame]:
+    parabolas = pd.DataFrame(
+        {"flops_budget": [1e18, 1e19], "n_star": [1e8, 3e8], "loss_star": [3.0, 2.7], "curvature": [0.03, 0.03]}
+    ).assign(refused=["", "unbracketed"])
+    points = parabolas.merge(pd.DataFrame({"step": [-1.0, -0.5, 0.0, 0.5, 1.0]}), how="cross")
+    points["n_params"] = points["n_star"] * np.exp(points["step"])
+    return points.assign(loss_nats=points["loss_star"] * np.exp(0.03 * points["step"] ** 2)), parabolas
+
+
+def inputs() -> dict[str, tuple[tuple[object, ...], dict[str, object]]]:
+    residuals = finals()
+    rise = pd.DataFrame({"value": np.linspace(0.1, 1.5, 50), "rise": 3 * np.log(np.linspace(0.1, 1.5, 50) / 0.4) ** 2})
+    decades = np.linspace(0.1, 1, 10)
+    forecasts = pd.DataFrame({"law": ["chinchilla", "last value"] * 5, "decades": decades, "error": decades / 20})
+    rows = pd.DataFrame({"name": [f"55k {i}" for i in range(4)], "label": LABELS, "predicted": [2.0, 2.1, 2.2, 2.3],
+                         "low": 1.9, "high": 2.4, "measured": [2.02, 2.1, np.nan, np.nan]})  # fmt: skip
+    return {
+        "loss-against-compute": ((residuals, {"gpt+": band()}), {}),
+        "loss-against-tokens": ((residuals,), {}),
+        "speed-ups": (comparisons(), {}),
+        "training-curves": ((evaluations(),), {}),
+        "isoflop-profiles": (isoflop(), {}),
+        "compute-optimal": (({"gpt+": band("GPT+: a = 0.5")}, {"gpt+": band("GPT+: b = 0.5")}), {}),
+        "sweeps": ((sweep_points(), optima()), {}),
+        "best-settings": ((optima(), optima().assign(value=optima()["best"])), {}),
+        "specification-curve": ((specifications(), list(CHOICES)), {"parameter": "beta", "headline": 0.4}),
+        "rolling-origin": ((forecasts,), {}),
+        "profile": ((rise,), {"parameter": "alpha", "estimate": 0.4, "low": 0.2, "high": np.inf, "threshold": 1.9}),
+        "diagnostics": ((residuals,), {}),
+        "forecast": ((rows,), {}),
+        "design": ((residuals,), {}),
+    }  # fmt: skip
+
+
+INPUTS = inputs()
+
+
+def drawn(name: str) -> Figure:
+    args, options = INPUTS[name]
+    figure = FIGURES[name](*args, **options, note=NOTE)
+    FigureCanvasAgg(figure).draw()
+    return figure
+
+
+def texts(figure: Figure) -> list[Text]:
+    """Every text that shows, ticks outside the axes' limits left out."""
+    found = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
+    hidden = {
+        id(label)
+        for axes in figure.axes
+        for axis, (low, high) in ((axes.xaxis, sorted(axes.get_xlim())), (axes.yaxis, sorted(axes.get_ylim())))
+        for tick in axis.get_major_ticks()
+        for label in (tick.label1, tick.label2)
+        if not (low <= tick.get_loc() <= high and label.get_visible())
+    }
+    hidden |= {id(axes.get_children()) for axes in figure.axes if not axes.get_visible()}
+    return [text for text in found if id(text) not in hidden]
+
+
+def test_the_inputs_of_this_file_cover_the_table():
+    assert set(INPUTS) == set(FIGURES)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_no_text_of_a_figure_overlaps_another_or_leaves_the_page(name):
+    figure = drawn(name)
+    page = figure.bbox
+    boxes = [(text.get_text(), text.get_window_extent()) for text in texts(figure)]
+    assert len(boxes) > 5
+    for words, box in boxes:
+        assert page.x0 - 2 <= box.x0 and box.x1 <= page.x1 + 2 and page.y0 - 2 <= box.y0 and box.y1 <= page.y1 + 2, (
+            words
+        )
+    for (first, one), (second, other) in itertools.combinations(boxes, 2):
+        overlap_x = min(one.x1, other.x1) - max(one.x0, other.x0)
+        overlap_y = min(one.y1, other.y1) - max(one.y0, other.y0)
+        assert overlap_x < 2 or overlap_y < 2, f"{first!r} lies on {second!r}"
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_carries_its_note_and_names_its_axes(name):
+    figure = drawn(name)
+    words = {text.get_text() for text in texts(figure)}
+    assert NOTE in words
+    named = [axes.get_xlabel() for axes in figure.axes if axes.get_visible() and axes.get_xlabel()]
+    assert named
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_leaves_its_inputs_and_the_settings_of_matplotlib_as_they_were(name):
+    before = dict(mpl.rcParams)
+    args, options = inputs()[name]
+    FIGURES[name](*args, **options)
+    assert dict(mpl.rcParams) == before
+    for given, fresh in zip(args, inputs()[name][0], strict=True):
+        if isinstance(given, pd.DataFrame):
+            pd.testing.assert_frame_equal(given, fresh)
+
+
+def test_the_same_input_gives_the_same_picture_to_the_byte():
+    pictures = []
+    for _ in range(2):
+        buffer = io.BytesIO()
+        drawn("loss-against-compute").savefig(buffer, format="png", metadata={"Software": None})
+        pictures.append(buffer.getvalue())
+    assert pictures[0] == pictures[1]
+
+
+def test_a_run_that_does_not_enter_the_fit_is_drawn_hollow():
+    axes = drawn("loss-against-compute").axes[0]
+    hollow = [c for c in axes.collections if len(c.get_offsets()) and np.allclose(c.get_facecolor()[0][:3], 1.0)]
+    assert sum(len(c.get_offsets()) for c in hollow) == int((~finals()["on_frontier"]).sum())
+
+
+def test_bars_over_tokens_span_the_seeds():
+    seeds = pd.concat([finals(), finals().assign(seed=1, loss_nats=lambda f: f["loss_nats"] + 0.1)])
+    figure = FIGURES["loss-against-tokens"](seeds)
+    bars = figure.axes[0].containers[0].lines[2][0].get_segments()
+    assert [round(bar[1][1] - bar[0][1], 9) for bar in bars] == [0.1, 0.1, 0.1]
+
+
+def test_a_one_sided_speed_up_says_that_its_end_is_open():
+    words = " ".join(text.get_text() for text in texts(drawn("speed-ups")))
+    assert "0.90× [0.81, open], n = 9" in words
+
+
+def test_an_interval_without_end_is_said_in_words():
+    words = " ".join(text.get_text() for text in texts(drawn("profile")))
+    assert "at least 0.2, no upper bound" in words
+
+
+def test_labels_differ_in_more_than_colour():
+    looks = [(style.colour, style.marker) for style in STYLES.values()]
+    assert len(set(looks)) == len(looks)
+    assert len({style.marker for style in STYLES.values()}) == len(STYLES)
+
+
+def test_an_unknown_label_keeps_its_look_and_comes_last():
+    assert style_of("my-method") == style_of("my-method")
+    assert in_order(["zeta", "my-method", "angpt", "gpt+"]) == ["gpt+", "angpt", "my-method", "zeta"]
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.4, 2.2), (0.03, 0.9), (20, 200), (1, 1e6), (1e-3, 1e9)])
+def test_ticks_of_a_log_axis_are_few_plain_and_inside(low, high):
+    ticks = [tick for tick in PlainLogLocator(6).tick_values(low, high) if low <= tick <= high]
+    assert 2 <= len(ticks) <= 9
+    assert all(len(plain(tick)) <= 9 for tick in ticks)
+
+
+def test_counts_are_written_as_people_write_them():
+    assert [short(value) for value in (27_000, 141_312, 524_288, 1_048_576, 7e9)] == [
+        "27k",
+        "141k",
+        "524k",
+        "1.05M",
+        "7B",
+    ]

@@ -23,11 +23,13 @@ NOTE = "One seed a run. Bars: 95% interval."
 
 
 def finals() -> pd.DataFrame:
+    grid = ((i, label, size, n, d) for i, label in enumerate(LABELS) for size, n in SIZES.items() for d in BUDGETS)
     rows = [
         {"label": label, "size": size, "n_params": n, "n_tokens": d, "seed": 0, "on_frontier": d > 2 * n,
          "run_id": f"{i:02d}{n:06d}{d:08d}", "flops": 6.0 * n * d,
-         "loss_nats": 1.2 + 6 * n**-0.4 + 60 * (d * (1 + i)) ** -0.4, "residual": 0.01 * np.sin(n + d + i), "influence": float((n + d) % 97)}
-        for i, label in enumerate(LABELS) for size, n in SIZES.items() for d in BUDGETS
+         "loss_nats": 1.2 + 6 * n**-0.4 + 60 * (d * (1 + i)) ** -0.4, "residual": 0.01 * np.sin(n + d + i),
+         "influence": float((n + d) % 97)}
+        for i, label, size, n, d in grid
     ]  # fmt: skip
     return pd.DataFrame(rows)
 

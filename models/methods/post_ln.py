@@ -1,0 +1,15 @@
+"""Post-LN, y = rms(x + f(x)): the original placement (Vaswani et al. 2017, arXiv:1706.03762); a final norm on top."""
+
+from __future__ import annotations
+
+from models.methods.method import Method
+from models.options import Options
+from models.wiring import Wiring
+
+
+def wiring(layer: int, depth: int, options: Options) -> Wiring:
+    """Return the Post-LN wiring, equal in every layer."""
+    return Wiring(out="rms")
+
+
+POST_LN = Method(doc="Post-LN: the stream is normalised after every sum", source="arXiv:1706.03762", wiring=wiring)

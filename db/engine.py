@@ -1,0 +1,213 @@
+"""How a database is opened: URL or path, SQLite or PostgreSQL, at the one schema version that this code knows.
+
+A job never comes here. Every SQLite connection may read while one writes (WAL), except on a network mount.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
+from sqlalchemy.pool import NullPool
+
+from db.errors import DbError
+from db.filesystem import filesystem_type, is_network
+from db.schema import METADATA, SCHEMA_VERSION
+from db.views import create_views
+
+BUSY_TIMEOUT_S = 60
+CREATION_LOCK = 0x5CA1E  # one number that every scalewright takes while it makes tables in PostgreSQL
+WRITES = {"writes": True}
+
+
+@dataclass(frozen=True)
+class Database:
+    """An open runs database; `notice` is a sentence that its user should see, or empty."""
+
+    engine: Engine
+    url: URL
+    notice: str = ""
+    _pid: list[int] = field(default_factory=lambda: [os.getpid()])
+
+    @property
+    def dialect(self) -> str:
+        return self.engine.dialect.name
+
+    @property
+    def path(self) -> Path | None:
+        """The file of a SQLite database."""
+        return Path(self.url.database) if self.dialect == "sqlite" and self.url.database else None
+
+    @property
+    def name(self) -> str:
+        """What a person calls it: the path, or the URL without its password."""
+        return str(self.path or self.url.render_as_string(hide_password=True))
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Hold a connection that sees one state of the database."""
+        self.leave_parent()
+        with self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """Hold the write lock for one transaction: everything in it happens, or nothing."""
+        self.leave_parent()
+        with self.engine.connect().execution_options(**WRITES) as connection, connection.begin():
+            yield connection
+
+    def leave_parent(self) -> None:
+        """Forget connections that came over a fork: they belong to the parent."""
+        if self._pid[0] != os.getpid():
+            self.engine.dispose(close=False)
+            self._pid[0] = os.getpid()
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def open_database(url_or_path: str | Path, *, read_only: bool = False, create: bool = True) -> Database:
+    """Open a database at this code's schema version; a fresh one is made where `create` allows it.
+
+    Raises DbError where it is missing, unreachable, no runs database, or of an older or newer schema.
+    """
+    database = connect(url_or_path, read_only=read_only, create=create and not read_only)
+    try:
+        require_version(database, may_create=create and not read_only)
+    except OperationalError as trouble:
+        raise DbError(f"{database.name}: {first_line(trouble)}") from None
+    except DatabaseError as trouble:
+        raise DbError(f"{database.name}: not a runs database ({first_line(trouble)})") from None
+    return database
+
+
+def connect(url_or_path: str | Path, *, read_only: bool = False, create: bool = False) -> Database:
+    """Make the engine without looking at the schema."""
+    url = parse_url(str(url_or_path))
+    if url.get_backend_name() == "postgresql":
+        return Database(postgresql_engine(url, read_only), url)
+    path = Path(str(url.database))
+    if not path.exists() and not create:
+        raise DbError(f"{path}: no such database (it is made by: scalewright plan experiments.yaml)")
+    if create and not path.parent.is_dir():
+        raise DbError(f"{path.parent}: no such folder for the database")
+    return Database(sqlite_engine(path, read_only), url, network_notice(path))
+
+
+def parse_url(text_: str) -> URL:
+    """Read a URL, or a path as a SQLite URL; raises DbError for other kinds of database."""
+    if "://" not in text_:
+        return URL.create("sqlite", database=str(Path(text_).expanduser().absolute()))
+    try:
+        url = make_url(text_)
+    except ArgumentError:
+        raise DbError(f"{text_}: not a database URL (expected postgresql+psycopg://user@host/name or a path)") from None
+    if url.get_backend_name() == "postgresql":
+        return url.set(drivername="postgresql+psycopg")
+    if url.get_backend_name() == "sqlite" and url.database:
+        return url.set(drivername="sqlite", database=str(Path(url.database).absolute()))
+    kinds = "postgresql+psycopg://user@host/name, sqlite:///path or a path"
+    raise DbError(f"{url.drivername}: not a kind of database that is known (expected {kinds})")
+
+
+def network_notice(path: Path) -> str:
+    if not is_network(path):
+        return ""
+    kind = filesystem_type(path)
+    return f"{path} is on a network mount ({kind}): no write-ahead log there, so readers wait while sync writes"
+
+
+def sqlite_engine(path: Path, read_only: bool) -> Engine:
+    address = f"{path.as_uri()}?mode={'ro' if read_only else 'rwc'}"
+
+    def make_connection() -> sqlite3.Connection:
+        return sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+
+    engine = create_engine("sqlite://", creator=make_connection, poolclass=NullPool)
+    event.listen(engine, "connect", lambda connection, _: prepare_sqlite(connection, path, read_only))
+    event.listen(engine, "begin", begin_sqlite)
+    return engine
+
+
+def begin_sqlite(connection: Connection) -> None:
+    """Take the write lock at once where the transaction writes: a lock taken later can lose the transaction."""
+    writes = connection.get_execution_options().get("writes")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def prepare_sqlite(connection: sqlite3.Connection, path: Path, read_only: bool) -> None:
+    """Set what SQLite keeps a connection; only the holder of the sync lease moves the log into the database."""
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA cache_size = -32000")
+    if read_only:
+        connection.execute("PRAGMA query_only = ON")
+        return
+    wanted = "delete" if is_network(path) else "wal"
+    got = connection.execute("PRAGMA journal_mode").fetchone()[0]
+    if got != wanted:
+        got = connection.execute(f"PRAGMA journal_mode = {wanted}").fetchone()[0]
+    if got != wanted and wanted == "delete":
+        raise DbError(f"{path}: a write-ahead log in use on a network mount; close every program that has it open")
+    connection.execute(f"PRAGMA synchronous = {'NORMAL' if got == 'wal' else 'FULL'}")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+
+
+def postgresql_engine(url: URL, read_only: bool) -> Engine:
+    options: dict[str, Any] = {"connect_timeout": 10, "application_name": "scalewright"}
+    if read_only:
+        options["options"] = "-c default_transaction_read_only=on"
+    return create_engine(url, connect_args=options, poolclass=NullPool)
+
+
+def require_version(database: Database, *, may_create: bool) -> None:
+    """Raise unless the schema is the one that this code knows; make it in an empty database."""
+    found = schema_version_of(database)
+    if found is None and may_create:
+        create_schema(database)
+        found = schema_version_of(database)
+    if found == SCHEMA_VERSION:
+        return
+    if found is None:
+        raise DbError(f"{database.name}: no runs database in it (it is made by: scalewright plan experiments.yaml)")
+    if found < SCHEMA_VERSION:
+        raise DbError(f"{database.name}: schema {found} is older than {SCHEMA_VERSION}; run: scalewright db upgrade")
+    newer = f"schema {found} is newer than the {SCHEMA_VERSION} that this scalewright knows"
+    raise DbError(f"{database.name}: {newer}; run: pip install --upgrade scalewright")
+
+
+def schema_version_of(database: Database) -> str | None:
+    """Return the schema version, None for an empty database; raises DbError for somebody else's tables."""
+    with database.read() as connection:
+        tables = set(inspect(connection).get_table_names())
+        if "schema_version" in tables:
+            return connection.execute(text("SELECT version_num FROM schema_version")).scalar()
+    if tables & set(METADATA.tables):
+        raise DbError(f"{database.name}: tables without a schema version; not a runs database")
+    if tables and database.dialect == "sqlite":
+        raise DbError(f"{database.name}: a database of something else (tables: {', '.join(sorted(tables)[:3])}, ...)")
+    return None
+
+
+def create_schema(database: Database) -> None:
+    """Make every table and view at once, unless another process was first."""
+    with database.write() as connection:
+        if database.dialect == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": CREATION_LOCK})
+        if inspect(connection).has_table("schema_version"):
+            return
+        METADATA.create_all(connection, checkfirst=False)
+        create_views(connection)
+        connection.execute(METADATA.tables["schema_version"].insert(), {"version_num": SCHEMA_VERSION})
+
+
+def first_line(trouble: DatabaseError) -> str:
+    """Say what the driver said, without SQLAlchemy's frame around it."""
+    lines = str(trouble.orig or trouble).strip().splitlines()
+    return lines[0] if lines else type(trouble).__name__

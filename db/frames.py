@@ -1,0 +1,254 @@
+"""What people and figures read: each function is one question and returns a sorted, documented DataFrame.
+
+Losses are nats a token, times are seconds (points in time since 1970, UTC), and NaN means not measured.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sqlalchemy import Boolean, ColumnElement, Connection, Integer, Select, Text, column, select, table, text
+from sqlalchemy.engine import Result
+
+from db import schema
+from db.engine import Database
+from db.errors import DbError
+from db.where import column_name, parse_where
+
+KINDS = {c.name: c.type for t in schema.METADATA.tables.values() for c in t.columns}
+COUNTS = frozenset({"n_attempts", "tokens_lost", "layer", "step", "attempt", "seed", "width", "depth", "heads"})
+SPECIFIC = ("label", "size", "budget", "run_group", "holdout")
+
+
+def runs(
+    db: Database,
+    experiment: str | None = None,
+    *,
+    where: str | None = None,
+    method: str | None = None,
+    state: str | None = None,
+    tag: str | None = None,
+    sort: Sequence[str] = (),
+    limit: int | None = None,
+    with_spec: bool = False,
+) -> pd.DataFrame:
+    """List runs, one row each, planned and measured numbers side by side (the view all_runs).
+
+    With an experiment: its runs as planned now, and the names that it gives them (label, size, budget, run_group,
+    holdout). where: a condition such as "n_params < 1e8 and tokens > 1e9". sort: columns, a leading `-` for descending.
+    with_spec adds `spec`, the JSON of everything that determines the result. Raises DbError for unknown names.
+    """
+    with db.read() as connection:
+        names = column_names(connection, "all_runs")
+        view = table("all_runs", *[column(name) for name in names])
+        query: Select[Any] = select(view)
+        if experiment is not None:
+            query, names = in_experiment(connection, query, view, experiment), [*names, *SPECIFIC]
+        if with_spec:
+            stored = schema.runs.alias("stored")
+            query = query.add_columns(stored.c.spec).join(stored, stored.c.run_id == view.c.run_id)
+        inner = query.subquery("chosen")
+        chosen = select(inner).order_by(*order_of(sort, names), text("method, n_params, n_tokens_planned, run_id"))
+        if where:
+            chosen = chosen.where(parse_where(where, names))
+        for exact, value in (("method", method), ("state", state)):
+            if value is not None:
+                chosen = chosen.where(column(exact, Text) == value)
+        if tag is not None:
+            tagged = select(schema.runs.c.run_id).join(schema.tags).where(schema.tags.c.tag == tag)
+            chosen = chosen.where(column("run_id").in_(tagged))
+        return to_frame(connection.execute(chosen.limit(limit)))
+
+
+def in_experiment(connection: Connection, query: Select[Any], view: Any, experiment: str) -> Select[Any]:
+    """Keep the runs that the experiment contains now, with the names that it gives them."""
+    number, revision = experiment_numbers(connection, experiment)
+    links, stored = schema.experiment_runs, schema.runs.alias("linked")
+    given = [links.c[name] for name in SPECIFIC]
+    mine = (links.c.experiment_id == number) & (links.c.last_revision_id == revision)
+    joined = (
+        query.add_columns(*given)
+        .join(stored, stored.c.run_id == view.c.run_id)
+        .join(links, links.c.run == stored.c.run)
+    )
+    return joined.where(mine)
+
+
+def order_of(sort: Sequence[str], names: Sequence[str]) -> list[Any]:
+    order = []
+    for key in sort:
+        chosen: ColumnElement[Any] = column(column_name(key.removeprefix("-"), names))
+        order.append(chosen.desc().nulls_last() if key.startswith("-") else chosen.asc().nulls_last())
+    return order
+
+
+def experiment_numbers(connection: Connection, name: str) -> tuple[int, int | None]:
+    """Return (experiment_id, current revision_id); raises DbError with the names that exist."""
+    experiments = schema.experiments
+    rows = {row.name: row for row in connection.execute(select(experiments))}
+    if name not in rows:
+        known = ", ".join(sorted(rows)) or "none yet; plan one with: scalewright plan experiments.yaml"
+        raise DbError(f"no experiment {name!r} (experiments: {known})")
+    return rows[name].experiment_id, rows[name].revision_id
+
+
+def experiments(db: Database) -> pd.DataFrame:
+    """List experiments: name, created_at, n_runs as planned now, n_revisions; sorted by name."""
+    query = """
+        SELECT e.name, e.created_at,
+               (SELECT count(*) FROM experiment_runs x WHERE x.experiment_id = e.experiment_id
+                AND x.last_revision_id = e.revision_id) AS n_runs,
+               (SELECT count(*) FROM experiment_revisions v WHERE v.experiment_id = e.experiment_id) AS n_revisions
+        FROM experiments e ORDER BY e.name"""
+    return read(db, query)
+
+
+def final_losses(db: Database, experiment: str | None = None) -> pd.DataFrame:
+    """Return what laws are fitted to: one row a run of the experiment as planned now, sorted by label, size and tokens.
+
+    run_id, experiment, source (run or import), method, gate, label, init, size, budget, run_group, width, depth, heads,
+    n_params (without embedding and head), n_params_total, n_params_head, n_tokens (measured), flops (measured tokens
+    times flops_per_token), flops_6n, loss_nats (NaN until the run has ended), bits_per_byte, seed, lr_peak,
+    batch_tokens, precision, annealed, state, diverged, holdout, tokens_per_s, wall_s, train_wall_s, device, threads.
+    """
+    query = "SELECT * FROM final_losses WHERE experiment = :experiment OR :experiment IS NULL"
+    return read_experiment(db, query, experiment, "label, n_params, n_tokens, seed, run_id")
+
+
+def progress(db: Database, experiment: str | None = None) -> pd.DataFrame:
+    """Return how far each run of the experiment is: run_id, experiment, label, size, budget, state, state_reason, step,
+    n_steps_planned, n_tokens, n_tokens_planned, train_loss_nats, validation_loss_nats, tokens_per_s, left_s,
+    n_attempts, last_seen_at, wall_s, wall_s_planned; sorted by label and tokens planned.
+    """
+    query = "SELECT * FROM progress WHERE experiment = :experiment OR :experiment IS NULL"
+    return read_experiment(db, query, experiment, "label, n_tokens_planned, run_id")
+
+
+def read_experiment(db: Database, query: str, experiment: str | None, order: str) -> pd.DataFrame:
+    with db.read() as connection:
+        if experiment is not None:
+            experiment_numbers(connection, experiment)
+        typed = query.replace(":experiment IS NULL", "CAST(:experiment AS TEXT) IS NULL")
+        return to_frame(connection.execute(text(f"{typed} ORDER BY {order}"), {"experiment": experiment}))
+
+
+def curves(db: Database, run_ids: Iterable[str], metric: str = "loss_nats") -> pd.DataFrame:
+    """Return one metric of several runs: run_id, step, n_tokens, value; sorted by run_id and step."""
+    wanted = list(dict.fromkeys(run_ids))
+    with db.read() as connection:
+        key = metric_key(connection, metric)
+        numbers = {row.run: row for row in connection.execute(run_batches(wanted))}
+        metrics = schema.metrics.c
+        query = select(metrics.run, metrics.step, metrics.value).where(
+            metrics.run.in_(list(numbers)), metrics.key == key
+        )
+        found = [tuple(row) for row in connection.execute(query)]
+    return curve_frame(found, numbers)
+
+
+def run_batches(run_ids: Sequence[str]) -> Select[Any]:
+    runs_ = schema.runs.c
+    return select(runs_.run, runs_.run_id, runs_.batch_tokens).where(runs_.run_id.in_(run_ids))
+
+
+def curve_frame(rows: Sequence[tuple[Any, ...]], numbers: dict[int, Any]) -> pd.DataFrame:
+    """Put (run, step, value) into columns, with ids and tokens."""
+    run, step, value = np.array(rows, dtype=np.float64).reshape(-1, 3).T
+    ids = np.array([numbers[n].run_id for n in sorted(numbers)], dtype=object)
+    batches = np.array([numbers[n].batch_tokens or np.nan for n in sorted(numbers)], dtype=np.float64)
+    place = np.searchsorted(np.array(sorted(numbers), dtype=np.float64), run)
+    frame = pd.DataFrame(
+        {"run_id": ids[place], "step": step.astype(np.int64), "n_tokens": step * batches[place], "value": value}
+    )
+    return frame.sort_values(["run_id", "step"], ignore_index=True)
+
+
+def metric_key(connection: Connection, metric: str) -> int:
+    """Return the number of a metric; raises DbError with the names that exist."""
+    import difflib
+
+    keys = schema.metric_keys.c
+    known: dict[str, int] = dict(connection.execute(select(keys.name, keys.key)).tuples().all())
+    if metric in known:
+        return known[metric]
+    near = difflib.get_close_matches(metric, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"metrics: {', '.join(sorted(known)) or 'none yet'}"
+    raise DbError(f"no metric {metric!r} was logged; {hint}")
+
+
+def evaluations(db: Database, run_ids: Iterable[str] | None = None, *, experiment: str | None = None) -> pd.DataFrame:
+    """Return losses on fixed sets: run_id, split, step, n_tokens, loss_nats, bits_per_byte, n_tokens_evaluated, final,
+    annealed, time; sorted by run_id, split and step. Of some runs, of an experiment as planned now, or of all.
+    """
+    e, r = schema.evaluations, schema.runs
+    query = select(r.c.run_id, *[c for c in e.c if c.name != "run"]).join(r, r.c.run == e.c.run)
+    return read_chosen(db, query, run_ids, experiment, "run_id, split, step")
+
+
+def attempts(db: Database, run_ids: Iterable[str] | None = None, *, experiment: str | None = None) -> pd.DataFrame:
+    """Return the attempts of runs, with code and environment: run_id, attempt, host, pid, cluster, job_id, started_at,
+    ended_at, outcome, reason, error, resume_step, cut_step, last_step, wall_s, code_commit, device, threads, ...;
+    sorted by run_id and attempt.
+    """
+    a, r = schema.attempts, schema.runs
+    codes, environments = schema.codes, schema.environments
+    described = [codes.c.code_commit, codes.c.dirty, environments.c.device, environments.c.threads, environments.c.cpu]
+    own = [c for c in a.c if c.name not in ("run", "code_id", "environment_id")]
+    query = select(r.c.run_id, *own, *described).select_from(
+        a.join(r).outerjoin(codes, codes.c.code_id == a.c.code_id).outerjoin(environments)
+    )
+    return read_chosen(db, query, run_ids, experiment, "run_id, attempt")
+
+
+def read_chosen(
+    db: Database, query: Select[Any], run_ids: Iterable[str] | None, experiment: str | None, order: str
+) -> pd.DataFrame:
+    """Read a query over runs, limited to some runs or to an experiment as planned now."""
+    r, links = schema.runs, schema.experiment_runs
+    with db.read() as connection:
+        if run_ids is not None:
+            query = query.where(r.c.run_id.in_(list(run_ids)))
+        if experiment is not None:
+            number, revision = experiment_numbers(connection, experiment)
+            mine = (links.c.experiment_id == number) & (links.c.last_revision_id == revision)
+            query = query.where(r.c.run.in_(select(links.c.run).where(mine)))
+        return to_frame(connection.execute(query.order_by(text(order))))
+
+
+def fits(db: Database, experiment: str | None = None) -> pd.DataFrame:
+    """Return stored fits, newest first: fit_id, experiment, label, law, objective, objective_value, n_points, record
+    (JSON), created_at."""
+    query = select(schema.fits).order_by(schema.fits.c.created_at.desc(), schema.fits.c.fit_id)
+    if experiment is not None:
+        query = query.where(schema.fits.c.experiment == experiment)
+    with db.read() as connection:
+        return to_frame(connection.execute(query))
+
+
+def column_names(connection: Connection, view: str) -> list[str]:
+    return list(connection.execute(text(f"SELECT * FROM {view} LIMIT 0")).keys())
+
+
+def read(db: Database, query: str, parameters: dict[str, Any] | None = None) -> pd.DataFrame:
+    with db.read() as connection:
+        return to_frame(connection.execute(text(query), parameters or {}))
+
+
+def to_frame(result: Result[Any]) -> pd.DataFrame:
+    """Put rows into typed columns: text, booleans, whole numbers where none is missing, else floats."""
+    names = list(result.keys())
+    columns = list(zip(*result.all(), strict=True)) or [()] * len(names)
+    return pd.DataFrame({name: typed(name, values) for name, values in zip(names, columns, strict=True)})
+
+
+def typed(name: str, values: Sequence[Any]) -> Any:
+    kind = KINDS.get(name)
+    if isinstance(kind, Boolean):
+        return np.array(values, dtype=bool) if None not in values else np.array(values, dtype=object)
+    if isinstance(kind, Text):
+        return np.array(values, dtype=object)
+    whole = name in COUNTS or isinstance(kind, Integer) or name.startswith("n_")
+    if whole and None not in values:
+        return np.array(values, dtype=np.int64)
+    return np.array(values, dtype=np.float64)

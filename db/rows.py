@@ -1,0 +1,138 @@
+"""How rows are made and put in: upserts on both dialects, JSON that is always the same text, the row of a run."""
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Table, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from db import schema
+
+PLANNED_COLUMNS = [
+    "planned",
+    "settings",
+    "n_params",
+    "n_params_total",
+    "n_params_embedding",
+    "n_params_head",
+    "n_steps_planned",
+    "flops_per_token",
+    "flop_convention",
+    "flops_planned",
+    "wall_s_planned",
+    "memory_bytes_planned",
+]
+
+
+def upsert(
+    connection: Connection, table: Table, rows: list[dict[str, Any]], keys: Sequence[str], *, change: Sequence[str]
+) -> None:
+    """Insert rows; where a row with the same keys exists, set the columns in `change` to the new values."""
+    if not rows:
+        return
+    make = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    statement = make(table)
+    if change:
+        changed = {name: statement.excluded[name] for name in change}
+        statement = statement.on_conflict_do_update(index_elements=list(keys), set_=changed)
+    else:
+        statement = statement.on_conflict_do_nothing(index_elements=list(keys))
+    connection.execute(statement, rows)
+
+
+def as_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else to_json(value)
+
+
+def to_json(value: Any) -> str:
+    """Write JSON the same way every time: sorted keys, numpy scalars as numbers."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=plain)
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def run_row(
+    run_id: str, identity: Mapping[str, Any], planned: Mapping[str, Any], settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Make the row of a run: the columns that people filter by, and the whole as JSON."""
+    now = time.time()
+    return {
+        "run_id": run_id,
+        "source": "run",
+        "state": "planned",
+        "state_at": now,
+        "created_at": now,
+        **model_columns(identity["model"]),
+        **training_columns(identity["training"]),
+        **planned_columns(planned),
+        "data_fingerprint": identity["data"].get("fingerprint"),
+        "parent_run_id": (identity.get("parent") or {}).get("run_id"),
+        "parent_tokens": (identity.get("parent") or {}).get("n_tokens"),
+        "spec": to_json(identity),
+        "settings": to_json(settings),
+        "planned": to_json(planned),
+    }
+
+
+def model_columns(model: Mapping[str, Any]) -> dict[str, Any]:
+    named = {name: model.get(name) for name in ("init", "width", "depth", "heads", "vocab_size", "context")}
+    return {**named, "method": model["method"], "gate": model.get("gate") or "none"}
+
+
+def training_columns(training: Mapping[str, Any]) -> dict[str, Any]:
+    optimizer, schedule = training.get("optimizer") or {}, training.get("schedule") or {}
+    batch = [training.get("batch_sequences"), training.get("context")]
+    return {
+        "n_tokens_planned": training.get("n_tokens"),
+        "batch_tokens": batch[0] * batch[1] if batch[0] and batch[1] else None,
+        "seed": training.get("seed"),
+        "precision": training.get("precision"),
+        "optimizer": optimizer.get("name"),
+        "lr_peak": optimizer.get("lr_peak"),
+        "weight_decay": optimizer.get("weight_decay"),
+        "schedule": schedule.get("name"),
+    }
+
+
+def planned_columns(planned: Mapping[str, Any]) -> dict[str, Any]:
+    renamed = {
+        "n_params": "n_params_non_embedding",
+        "n_params_total": "n_params_total",
+        "n_params_embedding": "n_params_embedding",
+        "n_params_head": "n_params_head",
+        "n_steps_planned": "n_steps",
+        "flops_per_token": "flops_per_token",
+        "flop_convention": "flop_convention",
+        "flops_planned": "flops_total",
+        "wall_s_planned": "wall_s",
+        "memory_bytes_planned": "memory_bytes",
+    }
+    return {column: planned.get(key) for column, key in renamed.items()}
+
+
+def insert_runs(connection: Connection, rows: Iterable[dict[str, Any]]) -> set[str]:
+    """Insert runs that are not there yet and return their ids; of the others, renew what was planned for them."""
+    runs = schema.runs
+    known = {row.run_id: row[1:] for row in connection.execute(select(runs.c.run_id, runs.c.planned, runs.c.settings))}
+    wanted = {row["run_id"]: row for row in rows}
+    new = [row for run_id, row in wanted.items() if run_id not in known]
+    if new:
+        connection.execute(insert(runs), new)
+    changed = [
+        r for r in wanted.values() if r["run_id"] in known and known[r["run_id"]] != (r["planned"], r["settings"])
+    ]
+    if changed:
+        upsert(connection, runs, changed, ["run_id"], change=PLANNED_COLUMNS)
+    return {row["run_id"] for row in new}
+
+
+def run_numbers(connection: Connection) -> dict[str, int]:
+    """Map every run id to the run's number."""
+    rows = connection.execute(select(schema.runs.c.run_id, schema.runs.c.run))
+    return dict(rows.tuples().all())

@@ -1,0 +1,56 @@
+"""Every table of the runs database, gathered. Knows SQLAlchemy only.
+
+What is planned (table runs) and what was measured (table results and others) are separate columns. NULL means not
+measured; in `metrics` and `layer_metrics`, whose rows exist only where something was logged, it means NaN.
+Times are seconds since 1970, UTC. JSON is text, so that one code path serves SQLite and PostgreSQL.
+"""
+
+from db.columns import METADATA
+from db.tables_kept import events, figure_inputs, figures, fit_runs, fits, leases, notes, schema_version, tags
+from db.tables_measured import (
+    attempts,
+    checkpoints,
+    codes,
+    environments,
+    evaluations,
+    ingest_errors,
+    ingested_files,
+    layer_metrics,
+    metric_keys,
+    metrics,
+    results,
+)
+from db.tables_planned import experiment_revisions, experiment_runs, experiments, jobs, runs, submissions
+
+SCHEMA_VERSION = "0001"
+
+__all__ = [
+    "METADATA",
+    "SCHEMA_VERSION",
+    "attempts",
+    "checkpoints",
+    "codes",
+    "environments",
+    "evaluations",
+    "events",
+    "experiment_revisions",
+    "experiment_runs",
+    "experiments",
+    "figure_inputs",
+    "figures",
+    "fit_runs",
+    "fits",
+    "ingest_errors",
+    "ingested_files",
+    "jobs",
+    "layer_metrics",
+    "leases",
+    "metric_keys",
+    "metrics",
+    "notes",
+    "results",
+    "runs",
+    "schema_version",
+    "submissions",
+    "tags",
+]

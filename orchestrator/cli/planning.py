@@ -1,10 +1,23 @@
-"""Verbs that plan: init, plan, data prepare, design."""
+"""Verbs that plan: init, plan, data prepare, version."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
 
 import typer
+
+JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+YAML_FILE = Annotated[Path, typer.Argument(help="The YAML file of the experiment.")]
+DEFAULT_YAML = Path("experiments.yaml")
 
 
 def register(app: typer.Typer) -> None:
     """Add this family's verbs to the command."""
+    app.command("init")(init)
+    app.command("plan")(plan)
+    data = typer.Typer(help="Token shards.", no_args_is_help=True)
+    data.command("prepare")(prepare)
+    app.add_typer(data, name="data")
     app.command("version")(version)
 
 
@@ -13,3 +26,40 @@ def version() -> None:
     from importlib.metadata import version as installed
 
     print(installed("scalewright"))
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="Where to write experiments.yaml.")] = Path("."),
+    full: Annotated[bool, typer.Option("--full", help="Show every key with its default.")] = False,
+) -> None:
+    """Write a commented starter experiments.yaml. Example: scalewright init my-study"""
+    from orchestrator.starter import write_starter
+
+    path = write_starter(folder, full=full)
+    print(path)
+    print(f"edit it, then: scalewright plan {path}", file=sys.stderr)
+
+
+def plan(
+    file: YAML_FILE = DEFAULT_YAML,
+    as_json: JSON = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the bill and record nothing.")] = False,
+) -> None:
+    """Resolve the grid, print the bill and record the runs. Example: scalewright plan experiments.yaml"""
+    from orchestrator.bill_text import print_plan, show_documents
+    from orchestrator.plan import plan_file, record
+
+    made, study = plan_file(file, progress=show_documents)
+    receipt = None if dry_run else record(made, study)
+    print_plan(made, study, receipt, as_json=as_json)
+
+
+def prepare(file: YAML_FILE = DEFAULT_YAML, as_json: JSON = False) -> None:
+    """Make the token shards of an experiment. Example: scalewright data prepare experiments.yaml"""
+    from orchestrator.bill_text import print_data, show_documents
+    from orchestrator.config import load_experiment
+    from orchestrator.plan import prepare_data, study_of
+
+    experiment = load_experiment(file)
+    manifest, folder = prepare_data(experiment, study_of(experiment), progress=show_documents)
+    print_data(manifest, folder, as_json=as_json)

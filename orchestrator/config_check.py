@@ -1,0 +1,143 @@
+"""Whether the names in an Experiment refer to something, and its shapes and options can be built. Knows models' tables."""
+
+from collections.abc import Iterable
+
+from orchestrator.config import Experiment, Method, Size
+from orchestrator.learning_rate import PowerRule, names_of
+from orchestrator.recipes import RECIPES
+from orchestrator.values import choose, read_positive
+from orchestrator.yaml_text import KeyPath
+
+PLAIN_METHOD = "pre-ln"  # the shape alone, when a size is checked or a budget counts its parameters
+ANY_VOCAB_SIZE = 256
+
+
+def check_names(experiment: Experiment) -> None:
+    """Raise UserError at the first name that refers to nothing or the first shape that cannot be built."""
+    check_labels(experiment)
+    check_recipes(experiment)
+    check_rates(experiment)
+    check_grid(experiment)
+    check_comparisons(experiment)
+    check_resources(experiment)
+    check_shapes(experiment)
+
+
+def check_name(experiment: Experiment, path: KeyPath, name: str, valid: Iterable[str], what: str) -> None:
+    try:
+        choose(name, list(valid), what)
+    except ValueError as error:
+        raise experiment.source.error(path, str(error)) from None
+
+
+def method_path(experiment: Experiment, place: int) -> KeyPath:
+    written = experiment.source.value["methods"]
+    return ("methods", list(written)[place]) if isinstance(written, dict) else ("methods", place)
+
+
+def check_labels(experiment: Experiment) -> None:
+    labels = experiment.labels
+    for place, label in enumerate(labels):
+        if label in labels[:place]:
+            message = f'a second method with the label "{label}"; give each a `label:` of its own'
+            raise experiment.source.error(method_path(experiment, place), message)
+
+
+def check_recipes(experiment: Experiment) -> None:
+    for name, recipe in experiment.recipes.items():
+        check_name(experiment, ("recipes", name, "base"), recipe.base, RECIPES, "recipe")
+    for place, method in enumerate(experiment.methods):
+        if method.recipe:
+            path = (*method_path(experiment, place), "recipe")
+            check_name(experiment, path, method.recipe, [*experiment.recipes, *RECIPES], "recipe")
+
+
+def check_rates(experiment: Experiment) -> None:
+    rules = [(("lr",), experiment.lr)]
+    rules += [((*method_path(experiment, place), "lr"), method.lr) for place, method in enumerate(experiment.methods)]
+    methods = {name for method in experiment.methods for name in (method.name, method.method)}
+    valid = [*dict.fromkeys([*experiment.labels, *sorted(methods), *experiment.sizes, *experiment.budgets, "default"])]
+    for path, rule in rules:
+        has_values = isinstance(experiment.source.value.get("lr"), dict) and "values" in experiment.source.value["lr"]
+        for below, name in names_of(rule):
+            inner = ("values", *below) if has_values and path == ("lr",) else below
+            check_name(experiment, (*path, *inner), name, valid, "method, size or budget")
+        if isinstance(rule, PowerRule):
+            check_reference(experiment, path, rule)
+
+
+def check_reference(experiment: Experiment, path: KeyPath, rule: PowerRule) -> None:
+    if rule.at not in experiment.sizes:
+        try:
+            read_positive(rule.at)
+        except ValueError:
+            check_name(experiment, (*path, "at"), rule.at, experiment.sizes, "size or number of parameters")
+
+
+def check_grid(experiment: Experiment) -> None:
+    for place, group in enumerate(experiment.grid):
+        path: KeyPath = ("grid", place) if isinstance(experiment.source.value.get("grid"), list) else ("grid",)
+        check_axes(experiment, path, group.axes)
+        check_axes(experiment, (*path, "zip"), group.zip)
+        for number, selector in enumerate(group.exclude):
+            check_axes(experiment, (*path, "exclude", number), selector.axes)
+    for key, selectors in (("exclude", experiment.exclude), ("holdout", experiment.holdout)):
+        for number, selector in enumerate(selectors):
+            check_axes(experiment, (key, number), selector.axes)
+
+
+def check_axes(experiment: Experiment, path: KeyPath, axes: dict[str, tuple[object, ...]]) -> None:
+    declared: dict[str, Iterable[str]] = {
+        "size": experiment.sizes,
+        "budget": experiment.budgets,
+        "method": experiment.labels,
+    }
+    for axis, names in declared.items():
+        for name in axes.get(axis, ()):
+            check_name(experiment, (*path, axis), str(name), names, axis)
+
+
+def check_comparisons(experiment: Experiment) -> None:
+    for place, pair in enumerate(experiment.compare):
+        for label in (pair.method, pair.baseline):
+            check_name(experiment, ("compare", place), label, experiment.labels, "method")
+
+
+def check_resources(experiment: Experiment) -> None:
+    for place, rule in enumerate(experiment.resources.rules):
+        path: KeyPath = ("resources", "rules", place)
+        check_name(experiment, (*path, "use"), rule.use, experiment.resources.profiles, "profile")
+        for size in rule.sizes or ():
+            check_name(experiment, (*path, "sizes"), size, experiment.sizes, "size")
+        for label in rule.methods or ():
+            check_name(experiment, (*path, "methods"), label, experiment.labels, "method")
+
+
+def check_shapes(experiment: Experiment) -> None:
+    """Build every model's spec once: first the sizes alone, then each method at each size."""
+    from models.methods import METHODS
+
+    for name, size in experiment.sizes.items():
+        try_spec(experiment, ("sizes", name), size, Method(method=PLAIN_METHOD))
+    for place, method in enumerate(experiment.methods):
+        path = method_path(experiment, place)
+        below: KeyPath = ("method",) if isinstance(written_method(experiment, place), dict) else ()
+        check_name(experiment, (*path, *below), method.method, METHODS, "method")
+        for size in experiment.sizes.values():
+            try_spec(experiment, path, size, method)
+
+
+def written_method(experiment: Experiment, place: int) -> object:
+    written = experiment.source.value["methods"]
+    many = list(written.values()) if isinstance(written, dict) else written if isinstance(written, list) else [written]
+    return many[place]
+
+
+def try_spec(experiment: Experiment, path: KeyPath, size: Size, method: Method) -> None:
+    from models.errors import ModelError
+    from orchestrator.model_specs import model_spec
+
+    try:
+        model_spec(size, method, context=max(experiment.context), vocab_size=ANY_VOCAB_SIZE)
+    except ModelError as error:
+        raise experiment.source.error(path, str(error)) from None

@@ -1,0 +1,161 @@
+"""experiments.yaml -> Plan, with the data prepared and the database asked; and the plan -> database. No torch."""
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.config import Experiment, load_experiment
+from orchestrator.errors import UserError
+from orchestrator.ledger import Plan, ThroughputKey, Throughputs, price
+from orchestrator.planned import DataManifest, plan_runs
+from orchestrator.study import Study
+
+if TYPE_CHECKING:
+    from db.store import PlanReceipt
+    from orchestrator.data.manifest import Manifest
+
+EMBEDDED = "embedded"
+KNOWN_COLUMNS = "method gate width depth context batch_tokens precision device tokens_per_s".split()
+Progress = Callable[[int, int], None]
+
+
+def study_of(experiment: Experiment) -> Study:
+    """Return the study of the experiment's file; SCALEWRIGHT_DB wins over its `database:`."""
+    database = None if os.environ.get("SCALEWRIGHT_DB") else experiment.database
+    return Study.at(experiment.source.file, database=resolve_database(experiment, database))
+
+
+def resolve_database(experiment: Experiment, database: str | None) -> str | None:
+    """Make a path of a database relative to the experiment's file; a URL stays."""
+    if database is None or "://" in database:
+        return database
+    return str(Path(experiment.source.file).resolve().parent / database)
+
+
+def prepare_data(experiment: Experiment, study: Study, *, progress: Progress | None = None) -> tuple["Manifest", Path]:
+    """Return the manifest of the experiment's data and its folder, making the shards where they are missing.
+
+    Asking again costs a millisecond. Raises UserError for a missing file or a wrong tokenizer.
+    """
+    from orchestrator.data import manifest
+    from orchestrator.data.prepare import prepare
+
+    data, here = experiment.data, Path(experiment.source.file).resolve().parent
+    if data.dir is not None:
+        folder = here / data.dir
+        return manifest.read(folder), folder
+    sources, tokenizer = data_sources(experiment, here), tokenizer_name(experiment, here)
+    folder = study.data_dir / folder_name(sources, tokenizer, data.validation)
+    try:
+        made = prepare(sources, tokenizer, folder, validation_fraction=data.validation, progress=progress)
+    except UserError as error:
+        raise experiment.source.error(("data",), str(error)) from None
+    return made, folder
+
+
+def data_sources(experiment: Experiment, here: Path) -> list[str | Path]:
+    from orchestrator.data.sources import DEFAULT_CORPUS
+
+    embedded = (EMBEDDED, DEFAULT_CORPUS)
+    return [DEFAULT_CORPUS if name in embedded else here / Path(name).expanduser() for name in experiment.data.corpus]
+
+
+def tokenizer_name(experiment: Experiment, here: Path) -> str:
+    """Return the tokenizer as `prepare` takes it: bytes, bpe:SIZE, or the path of a tokenizer file."""
+    data = experiment.data
+    if data.tokenizer == "bytes":
+        return "bytes"
+    if data.tokenizer == "bpe":
+        return f"bpe:{data.vocab_size}"
+    return str(here / Path(data.tokenizer).expanduser())
+
+
+def folder_name(sources: list[str | Path], tokenizer: str, validation: float) -> str:
+    """Name a folder for what is asked for, readable, and different for different requests."""
+    request = "\n".join([*map(str, sources), tokenizer, repr(validation)])
+    stem = Path(sources[0]).name.partition(".")[0]
+    kind = Path(tokenizer).stem.replace(":", "-")
+    return f"{stem}-{kind}-{hashlib.sha256(request.encode()).hexdigest()[:6]}"
+
+
+def plan(
+    experiment: Experiment, manifest: DataManifest, study: Study, *, data_dir: Path | None = None
+) -> Plan:
+    """Return the runs of the experiment with their bill, and what the study's database knows of them."""
+    known = read_known(study)
+    runs = plan_runs(experiment, manifest)
+    if data_dir is not None:
+        runs = [replace(run, settings=run.settings | {"data_dir": str(data_dir.resolve())}) for run in runs]
+    return price(experiment, runs, states=known.states, measured=known.throughputs)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a runs database tells a plan: the state of each run, and the throughput of each shape that was trained."""
+
+    states: Mapping[str, str] = field(default_factory=dict)
+    throughputs: Throughputs = field(default_factory=dict)
+
+
+def read_known(study: Study) -> Known:
+    """Ask the study's database; one that does not exist yet knows nothing. Raises DbError for one that cannot be read."""
+    if "://" not in study.database and not Path(study.database).exists():
+        return Known()
+    from db import frames
+    from db.engine import open_database
+
+    database = open_database(study.database, create=False)
+    try:
+        runs = frames.runs(database)
+    finally:
+        database.close()
+    rows = runs[list(KNOWN_COLUMNS)].itertuples(index=False)
+    speeds: dict[ThroughputKey, list[float]] = {}
+    for row in rows:
+        if row.tokens_per_s > 0:
+            speeds.setdefault(throughput_of_row(row), []).append(row.tokens_per_s)
+    states = dict(zip(runs["run_id"], runs["state"], strict=True))
+    return Known(states, {key: median(found) for key, found in speeds.items()})
+
+
+def throughput_of_row(row: Any) -> ThroughputKey:
+    kind = "cpu" if row.device == "cpu" else "gpu"
+    return (row.method, row.gate, row.width, row.depth, row.context, row.batch_tokens, row.precision, kind)
+
+
+def plan_file(path: str | Path, *, progress: Progress | None = None) -> tuple[Plan, Study]:
+    """Load, prepare the data and plan: what `plan`, `submit` and `demo` begin with."""
+    experiment = load_experiment(path)
+    study = study_of(experiment)
+    manifest, data_dir = prepare_data(experiment, study, progress=progress)
+    return plan(experiment, manifest, study, data_dir=data_dir), study
+
+
+def record(plan: Plan, study: Study) -> "PlanReceipt":
+    """Write the experiment and its runs into the study's database; runs that exist are shared, not doubled."""
+    from db.engine import open_database
+    from db.store import PlannedRun, record_experiment
+
+    runs = [
+        PlannedRun(
+            run_id=run.run_id,
+            identity=run.identity,
+            label=run.label,
+            planned=run.planned,
+            settings=run.settings,
+            size=run.size,
+            budget=run.budget,
+            group=run.group,
+            holdout=run.holdout,
+        )
+        for run in plan.runs
+    ]
+    database = open_database(study.database)
+    try:
+        return record_experiment(database, plan.experiment.name, plan.experiment.source.text, runs)
+    finally:
+        database.close()

@@ -1,0 +1,77 @@
+"""What a plan's reader should know before spending: designs too thin, borrowed rates, runs too short."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from orchestrator.config import Experiment
+from orchestrator.grid import expand
+from orchestrator.learning_rate import is_shared
+from orchestrator.planned import PlannedRun
+
+MIN_LEVELS = 3
+MIN_STEPS = 512  # below, larger models lose to smaller ones at equal tokens
+
+
+def warn(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iterator[str]:
+    """Yield one line for each thing that weakens what the runs can show."""
+    yield from thin_axes(runs)
+    yield from short_runs(runs)
+    yield from borrowed_rates(experiment)
+    yield from unpaired(experiment, runs)
+
+
+def thin_axes(runs: Sequence[PlannedRun]) -> Iterator[str]:
+    levels: dict[str, tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))
+    for run in runs:
+        levels[run.label][0].add(run.planned["n_params_non_embedding"])
+        levels[run.label][1].add(run.spec.training["n_tokens"])
+    for axis, name in ((0, "size"), (1, "budget")):
+        thin = [label for label, found in levels.items() if len(found[axis]) < MIN_LEVELS]
+        if thin:
+            yield (
+                f"fewer than {MIN_LEVELS} {name}s for {shorten(thin)}: no law in that direction can be fitted with "
+                "an honest interval"
+            )
+
+
+def short_runs(runs: Sequence[PlannedRun]) -> Iterator[str]:
+    short = sorted({run.budget for run in runs if run.spec.n_steps < MIN_STEPS})
+    if short:
+        least = min(run.spec.n_steps for run in runs)
+        yield (
+            f"budget {shorten(short)} gives runs of fewer than {MIN_STEPS} optimiser steps (least: {least}): sizes "
+            "may come out in the wrong order; use a smaller batch or a larger budget"
+        )
+
+
+def borrowed_rates(experiment: Experiment) -> Iterator[str]:
+    without_own = [method.name for method in experiment.methods if method.lr is None]
+    if experiment.lr is None and without_own:
+        yield f"no learning rate given for {shorten(without_own)}: a rule of thumb is used; tune it (axis `lr`)"
+    elif len(without_own) > 1 and is_shared(experiment.lr):
+        yield (
+            f"one learning-rate rule for {shorten(without_own)}: all but one borrow it, and a difference between them "
+            "may be the rate's; give each method a rate of its own"
+        )
+
+
+def unpaired(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iterator[str]:
+    cells = defaultdict(set)
+    for run in runs:
+        cells[run.label].add((run.size, run.budget, run.spec.training["seed"]))
+    for pair in experiment.compare:
+        lonely = len(cells[pair.method] ^ cells[pair.baseline])
+        if lonely:
+            yield f"{pair.method} over {pair.baseline}: {lonely} runs have no partner of the same size, budget and seed"
+
+
+def shorten(names: Iterable[str]) -> str:
+    shown = list(names)
+    return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
+
+
+def ineffective_selectors(experiment: Experiment) -> Iterator[str]:
+    values = [point.values() for point in expand(experiment)]
+    for number, selector in enumerate(experiment.holdout):
+        if not any(selector.matches(point) for point in values):
+            yield f"holdout[{number}] marks no run"

@@ -1,0 +1,200 @@
+"""Points -> PlannedRuns: identity, settings, planned numbers and labels of every run of an experiment. No torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import ceil
+from typing import Any, Protocol
+
+from models.count import DEFAULT_FLOP_CONVENTION, count_parameters, flops_per_token, n_params
+from models.spec import ModelSpec
+from orchestrator.config import Experiment, Method
+from orchestrator.config_check import PLAIN_METHOD
+from orchestrator.grid import Point, expand
+from orchestrator.learning_rate import DEFAULT_RULE, LawLookup, RateLaw, RatePlace, describe_rule, resolve_rate
+from orchestrator.model_specs import model_spec
+from orchestrator.spec import RunSpec
+from orchestrator.training_options import training_identity, training_options
+from orchestrator.values import Budget
+
+MODEL_OVERRIDES = ("options", "gate_options", "init_options")
+PROCESS_BYTES = 600 * 2**20  # a Python process with torch and lightning loaded
+
+
+class DataManifest(Protocol):
+    """What planning reads of a data manifest."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    def identity(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of an experiment. Two points with the same identity are one run; `n_points` counts them."""
+
+    run_id: str
+    spec: RunSpec
+    settings: dict[str, Any]
+    planned: dict[str, Any]
+    label: str
+    size: str
+    budget: str
+    group: str
+    holdout: bool
+    profile: str
+    n_points: int = 1
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return self.spec.to_dict()
+
+
+def no_laws(experiment: Experiment) -> LawLookup:
+    def refuse(name: str, label: str) -> RateLaw:
+        raise experiment.source.error(("lr", "law"), f'no stored hyper-parameter law "{name}" for {label}')
+
+    return refuse
+
+
+def plan_runs(experiment: Experiment, manifest: DataManifest, *, laws: LawLookup | None = None) -> list[PlannedRun]:
+    """Resolve every point of the grid into a run, cheapest first; asks no database and writes nothing.
+
+    Raises UserError with file, line and key path.
+    """
+    planner = Planner(experiment, manifest, laws or no_laws(experiment))
+    runs: dict[str, PlannedRun] = {}
+    for point in expand(experiment):
+        run = planner.plan_point(point)
+        earlier = runs.get(run.run_id)
+        runs[run.run_id] = run if earlier is None else merge(earlier, run)
+    return sorted(runs.values(), key=lambda run: (run.planned["flops_total"], run.label, run.spec.training["seed"]))
+
+
+def merge(earlier: PlannedRun, later: PlannedRun) -> PlannedRun:
+    return replace(earlier, n_points=earlier.n_points + 1, holdout=earlier.holdout or later.holdout)
+
+
+def tokens_of(budget: Budget, shape: ModelSpec, batch_tokens: int) -> int:
+    """Return the budget in whole steps, rounded up. `20x` and FLOPs count the plain shape, so that every method of a
+    size trains on the same tokens."""
+    wanted = budget.amount
+    if budget.unit == "tokens per parameter":
+        wanted *= n_params(shape, "non-embedding")
+    if budget.unit == "FLOPs":
+        wanted /= flops_per_token(shape, DEFAULT_FLOP_CONVENTION)
+    return batch_tokens * ceil(wanted / batch_tokens)
+
+
+def memory_bytes(spec: ModelSpec, batch_sequences: int, precision: str) -> int:
+    """Estimate the peak memory of a job in bytes: the process, weights with gradients and two moments, activations.
+
+    Kept for the backward, per token and layer: about 14 vectors of the width and 4 of the MLP's; logits three times.
+    """
+    bytes_per_number = 2 if precision == "bf16-pure" else 4
+    mlp_width = spec.shape.mlp_width
+    per_token = spec.depth * (14 * spec.width + 4 * mlp_width) + 3 * spec.vocab_size
+    activations = batch_sequences * spec.context * per_token * (2 if precision.startswith("bf16") else 4)
+    return PROCESS_BYTES + 4 * bytes_per_number * n_params(spec, "total") + activations
+
+
+class Planner:
+    """Resolves points, remembering the parts that many points share."""
+
+    def __init__(self, experiment: Experiment, manifest: DataManifest, laws: LawLookup) -> None:
+        self.experiment = experiment
+        self.manifest = manifest
+        self.laws = laws
+        self.methods = {method.name: method for method in experiment.methods}
+        self.data = manifest.identity()
+        self.model = lru_cache(maxsize=None)(self.build_model)
+        self.counts = lru_cache(maxsize=None)(self.count_model)
+        self.n_params_of = {
+            name: n_params(self.model(name, None, experiment.context[0], ()), "non-embedding")
+            for name in experiment.sizes
+        }
+
+    def build_model(self, size: str, label: str | None, context: int, overrides: tuple[tuple[str, Any], ...]) -> ModelSpec:
+        """Build the model of a label, or the plain shape for None."""
+        method = Method(method=PLAIN_METHOD) if label is None else self.methods[label]
+        options: dict[str, dict[str, Any]] = {part: {} for part in MODEL_OVERRIDES}
+        for key, value in overrides:
+            part, _, name = key.partition(".")
+            options[part][name] = value
+        shape = self.experiment.sizes[size]
+        return model_spec(shape, method, context=context, vocab_size=self.manifest.vocab_size, options=options)
+
+    def count_model(self, spec_key: tuple[Any, ...]) -> dict[str, Any]:
+        spec = self.model(*spec_key)
+        roles = count_parameters(spec)
+        return {
+            "n_params_total": n_params(spec, "total"),
+            "n_params_non_embedding": n_params(spec, "non-embedding"),
+            "n_params_embedding": roles.get("embedding", 0),
+            "n_params_head": roles.get("head", 0),
+            "flops_per_token": float(flops_per_token(spec, DEFAULT_FLOP_CONVENTION)),
+            "flop_convention": DEFAULT_FLOP_CONVENTION,
+        }
+
+    def plan_point(self, point: Point) -> PlannedRun:
+        method, size = self.methods[point.method], self.experiment.sizes[point.size]
+        model_key = (point.size, point.method, point.context, model_overrides(point))
+        model, counts = self.model(*model_key), self.counts(model_key)
+        plain = self.model(point.size, None, point.context, ())
+        n_tokens = tokens_of(self.experiment.budgets[point.budget], plain, point.batch * point.context)
+        rate, rule = self.rate(point, method, counts["n_params_non_embedding"], n_tokens)
+        options = training_options(self.experiment, point, method, size)
+        training = training_identity(self.experiment, point, options, n_tokens=n_tokens, lr_peak=rate)
+        spec = RunSpec(model.to_dict(), self.data, training)
+        planned = counts | {
+            "flops_total": counts["flops_per_token"] * n_tokens,
+            "n_steps": spec.n_steps,
+            "memory_bytes": memory_bytes(model, point.batch, point.precision),
+        }
+        label = label_of(point)
+        profile = self.experiment.resources.pick(
+            size=point.size, label=point.method, n_params=counts["n_params_non_embedding"]
+        )
+        settings = run_settings(self.experiment, point, n_tokens) | {"label": label, "lr_rule": rule, "profile": profile}
+        return PlannedRun(
+            spec.run_id, spec, settings, planned, label, point.size, point.budget, point.group, point.holdout, profile
+        )
+
+    def rate(self, point: Point, method: Method, n_params_here: int, n_tokens: int) -> tuple[float, str]:
+        """Return the peak rate of a point and the rule it came from."""
+        if point.lr is not None:
+            return point.lr * point.lr_factor, "grid"
+        rule = method.lr or self.experiment.lr or DEFAULT_RULE
+        place = RatePlace(point.method, method.method, point.size, point.budget, n_params_here, n_tokens)
+        try:
+            rate = resolve_rate(rule, place, n_params_of=self.n_params_of, laws=self.laws)
+        except ValueError as error:
+            raise self.experiment.source.error(("lr",), str(error)) from None
+        return rate * point.lr_factor, describe_rule(rule)
+
+
+def model_overrides(point: Point) -> tuple[tuple[str, Any], ...]:
+    return tuple((key, value) for key, value in point.overrides if key.partition(".")[0] in MODEL_OVERRIDES)
+
+
+def label_of(point: Point) -> str:
+    """Name the curve of a point: its method, and every override, since those are different methods to a reader."""
+    shown = ", ".join(f"{key.partition('.')[2]}={value}" for key, value in point.overrides)
+    return f"{point.method} ({shown})" if shown else point.method
+
+
+def run_settings(experiment: Experiment, point: Point, n_tokens: int) -> dict[str, Any]:
+    """Return what is recorded of how a run is carried out and never changes its result."""
+    batch_tokens = point.batch * point.context
+    evaluation = experiment.evaluation
+    times = [extent.to_tokens(n_tokens, batch_tokens) for extent in evaluation.at]
+    if evaluation.every:
+        times += range(every := evaluation.every.to_tokens(n_tokens, batch_tokens), n_tokens, every)
+    return {
+        "evaluate_at": sorted({tokens for tokens in times if 0 < tokens < n_tokens}),
+        "diagnostics_at": [extent.to_tokens(n_tokens, batch_tokens) for extent in experiment.diagnostics.at],
+        "log_every_steps": experiment.log_every_steps,
+        "checkpoint_every_s": experiment.checkpoint_every_s,
+        "compile": experiment.compile,
+        "mirrors": list(experiment.mirrors),
+    }

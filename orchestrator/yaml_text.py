@@ -1,0 +1,134 @@
+"""YAML 1.2 text -> plain values that remember their line. Knows no key of any experiment. No heavy import at the top.
+
+Every scalar stays the text that the person wrote (or None): its meaning depends on the type that its place declares,
+so `1e-3`, `3e9`, `12:30:00` and `27k` are never guessed here.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.errors import UserError
+
+KeyPath = tuple[str | int, ...]
+MAX_NODES = 200_000  # aliases can repeat a node; a file that expands beyond this is an attack or an accident
+
+
+@dataclass(frozen=True)
+class YamlText:
+    """One parsed file: `value` (dicts, lists, texts, None) and the line of every key path."""
+
+    file: str
+    text: str
+    value: Any
+    lines: dict[KeyPath, int] = field(repr=False)
+
+    def line(self, path: Sequence[str | int]) -> int:
+        """Return the line of `path`, or of the nearest enclosing key that was written."""
+        known = tuple(path)
+        while known and known not in self.lines:
+            known = known[:-1]
+        return self.lines.get(known, 1)
+
+    def error(self, path: Sequence[str | int], message: str) -> UserError:
+        where = f"{name_path(path)}: " if path else ""
+        return UserError(f"{self.file}:{self.line(path)}: {where}{message}")
+
+
+def name_path(path: Sequence[str | int]) -> str:
+    """Write a key path as a person would: `methods[1].gate`."""
+    name = ""
+    for step in path:
+        name += f"[{step}]" if isinstance(step, int) else f".{step}" if name else step
+    return name
+
+
+def parse_yaml(text: str, file: str) -> YamlText:
+    """Parse one YAML document; raise UserError with file and line for bad syntax and for a key given twice."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        root = YAML(typ="safe", pure=True).compose(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        raise UserError(f"{file}:{line}: not valid YAML: {describe_syntax(error)}") from None
+    except YAMLError as error:
+        raise UserError(f"{file}:1: not valid YAML: {' '.join(str(error).split())}") from None
+    reader = NodeReader(file)
+    return YamlText(file, text, None if root is None else reader.read(root, ()), reader.lines)
+
+
+def describe_syntax(error: Any) -> str:
+    problem = str(error.problem or error.context or "cannot be read")
+    if "'\\t'" in problem:
+        return "a tab cannot indent; use spaces"
+    if "mapping values are not allowed" in problem:
+        return "unexpected ':' (quote a text that contains ': ', or start a new line)"
+    if "another document" in problem:
+        return "a second document ('---'); write one experiment a file"
+    return f"{problem} {error.context or ''}".strip()
+
+
+class NodeReader:
+    """Walks the composed nodes of one document once."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.lines: dict[KeyPath, int] = {}
+        self.open: list[int] = []
+        self.n_nodes = 0
+
+    def read(self, node: Any, path: KeyPath) -> Any:
+        self.lines.setdefault(path, node.start_mark.line + 1)
+        self.n_nodes += 1
+        if id(node) in self.open or self.n_nodes > MAX_NODES:
+            raise self.refuse(node, "an alias that contains itself, or too many of them")
+        self.open.append(id(node))
+        value = self.read_content(node, path)
+        self.open.pop()
+        return value
+
+    def read_content(self, node: Any, path: KeyPath) -> Any:
+        if node.id == "scalar":
+            return None if node.tag.endswith(":null") else str(node.value)
+        if node.id == "sequence":
+            return [self.read(item, (*path, place)) for place, item in enumerate(node.value)]
+        return self.read_mapping(node, path)
+
+    def read_mapping(self, node: Any, path: KeyPath) -> dict[str, Any]:
+        own: dict[str, Any] = {}
+        for key_node, value_node in plain_items(node):
+            key = self.read_key(key_node)
+            if key in own:
+                raise self.refuse(key_node, f"the key {name_path((*path, key))} is given twice")
+            self.lines[(*path, key)] = key_node.start_mark.line + 1
+            own[key] = self.read(value_node, (*path, key))
+        for merged in self.merged_mappings(node):
+            own |= {key: value for key, value in self.read(merged, path).items() if key not in own}
+        return own
+
+    def read_key(self, node: Any) -> str:
+        if node.id != "scalar":
+            raise self.refuse(node, "a key must be a plain text")
+        return str(node.value)
+
+    def merged_mappings(self, node: Any) -> Iterator[Any]:
+        for key_node, value_node in node.value:
+            if is_merge(key_node):
+                for merged in value_node.value if value_node.id == "sequence" else [value_node]:
+                    if merged.id != "mapping":
+                        raise self.refuse(merged, "'<<' takes a mapping, or a list of mappings")
+                    yield merged
+
+    def refuse(self, node: Any, message: str) -> UserError:
+        return UserError(f"{self.file}:{node.start_mark.line + 1}: {message}")
+
+
+def plain_items(node: Any) -> Iterator[tuple[Any, Any]]:
+    return (item for item in node.value if not is_merge(item[0]))
+
+
+def is_merge(key_node: Any) -> bool:
+    return key_node.id == "scalar" and str(key_node.tag).endswith(":merge")

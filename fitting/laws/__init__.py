@@ -1,0 +1,56 @@
+"""The laws by name: an explicit table of data. What a law must offer is in `Law`."""
+
+from fitting.laws.additive import AdditiveLaw, Term
+from fitting.laws.interface import Law
+
+_N = Term("A", "alpha", "n_params")
+_D = Term("B", "beta", "n_tokens")
+_C = Term("A", "alpha", "flops")
+
+_CHINCHILLA = AdditiveLaw(
+    "chinchilla",
+    "loss from parameters and tokens, fitted directly (approach 3)",
+    "Hoffmann et al. 2022, arXiv:2203.15556, eq. 2 and appendix D.3",
+    "L = E + A N^-alpha + B D^-beta",
+    (Term("E"), _N, _D),
+)
+_SHARED = AdditiveLaw(
+    "chinchilla-shared",
+    "several methods at once: E and the exponents shared, A and B for each method",
+    "Hoffmann et al. 2022, arXiv:2203.15556, eq. 2, with method-wise coefficients",
+    "L_m = E + A_m N^-alpha + B_m D^-beta",
+    (Term("E"), _N, _D),
+    ("A", "B"),
+)
+_POWER = AdditiveLaw(
+    "power",
+    "loss from compute, with a floor",
+    "Henighan et al. 2020, arXiv:2010.14701, eq. 1.1",
+    "L = E + A C^-alpha",
+    (Term("E"), _C),
+)
+_PURE_POWER = AdditiveLaw(
+    "pure-power",
+    "loss from compute, without a floor: a straight line in log-log, which few points can identify",
+    "Kaplan et al. 2020, arXiv:2001.08361, eq. 1.3",
+    "L = A C^-alpha",
+    (_C,),
+)
+_POWER_SHARED = AdditiveLaw(
+    "power-shared",
+    "loss from compute for several methods: one exponent, a coefficient for each",
+    "Kaplan et al. 2020, arXiv:2001.08361, eq. 1.3, with method-wise coefficients",
+    "L_m = A_m C^-alpha",
+    (_C,),
+    ("A",),
+)
+
+LAWS: dict[str, Law] = {
+    "chinchilla": _CHINCHILLA,
+    "chinchilla-shared": _SHARED,
+    "power": _POWER,
+    "pure-power": _PURE_POWER,
+    "power-shared": _POWER_SHARED,
+}
+
+__all__ = ["LAWS", "AdditiveLaw", "Law", "Term"]

@@ -1,0 +1,218 @@
+"""Fit a law to points: lay out, solve from many seeds, attach intervals, certificate and provenance."""
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fitting.errors import FittingError
+from fitting.frame import PointRules, Points, check_points, log_axes, unknown
+from fitting.laws import LAWS, Law
+from fitting.losses import OBJECTIVES, Objective
+from fitting.problem import Problem, best_row, certify, held_at_bound, solve
+from fitting.profile import profile_range
+from fitting.result import Estimate, FitResult, Parameter, Provenance
+from fitting.uncertainty import Noise, delta_covariance, noise_of, t_quantile
+
+Array = NDArray[np.float64]
+
+FITTING_VERSION = "1"
+N_SEEDS = 8
+THIN_CONDITION = 300.0  # condition of the scaled Jacobian beyond which the delta method is not trusted alone
+LOOSE_SE = 0.5  # standard error of a log coefficient beyond which its interval is profiled
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How to fit: objective by name, its width (None: its own), confidence level, intervals by profile or not."""
+
+    objective: str = "huber"
+    delta: float | None = None
+    level: float = 0.95
+    profile: str = "auto"  # "auto": where the delta method would mislead; "always"; "never"
+
+    def resolve(self) -> Objective:
+        """Return the objective. Raises FittingError for an unknown name or a width that is not positive."""
+        if self.objective not in OBJECTIVES:
+            raise FittingError(unknown("objective", self.objective, list(OBJECTIVES)))
+        objective = OBJECTIVES[self.objective]
+        if self.delta is None:
+            return objective
+        if not self.delta > 0:
+            raise FittingError(f"delta must be positive, got {self.delta}")
+        return objective.with_delta(self.delta) if self.objective == "huber" else objective
+
+
+def fit(
+    points: Points | pd.DataFrame,
+    law: str | Law = "chinchilla",
+    objective: str = "huber",
+    delta: float | None = None,
+    *,
+    rules: PointRules | None = None,
+    level: float = 0.95,
+    profile: str = "auto",
+) -> FitResult:
+    """Fit one law to all the points given (one method's, or several for a law with method-wise parameters).
+
+    Laws are those of `fitting.laws.LAWS`; objectives those of `fitting.losses.OBJECTIVES` (a sum over runs; Huber's
+    width `delta` is in log loss). Raises FittingError for unknown names, too few points, or a design that
+    cannot tell the parameters apart (too few levels of an axis, or axes that move together).
+    """
+    checked = check_points(points, rules)
+    chosen = _law(law)
+    return fit_points(checked, chosen, FitSettings(objective, delta, level, profile))
+
+
+def fit_each(
+    points: Points | pd.DataFrame,
+    law: str | Law = "chinchilla",
+    objective: str = "huber",
+    delta: float | None = None,
+    *,
+    by: str = "label",
+    rules: PointRules | None = None,
+    level: float = 0.95,
+) -> dict[str, FitResult]:
+    """Fit the law to each method on its own, in alphabetical order; `by` is the column that tells methods apart."""
+    checked = check_points(points, replace(rules or PointRules(), by=by))
+    return {m: fit(checked.of(m), law, objective, delta, level=level) for m in checked.methods}
+
+
+def _law(law: str | Law) -> Law:
+    if not isinstance(law, str):
+        return law
+    if law not in LAWS:
+        raise FittingError(unknown("law", law, list(LAWS)))
+    return LAWS[law]
+
+
+def fit_points(points: Points, law: Law, settings: FitSettings) -> FitResult:
+    """Fit checked points; the function behind `fit`."""
+    objective = settings.resolve()
+    problem = lay_out(points, law)
+    starts = problem.seeds(N_SEEDS)
+    solution = solve(problem, objective, starts, np.ones((1, len(points))))
+    theta = solution.theta[best_row(solution)]
+    certificate = certify(problem, objective, solution)
+    predicted, jacobian = problem.predict(theta)
+    free = ~held_at_bound(problem, theta)
+    residuals = predicted - problem.log_loss
+    noise = noise_of(residuals, int(free.sum()), objective)
+    covariance = delta_covariance(jacobian, free, noise, np.exp(2 * predicted) if objective.raw else None)
+    params, warnings = _parameters(problem, objective, settings, theta, covariance, noise)
+    raw = problem.to_raw
+    return FitResult(
+        law=law,
+        objective=objective.name,
+        delta=objective.delta,
+        objective_value=float(solution.value[best_row(solution)]) * objective.scale,
+        n=len(points),
+        level=settings.level,
+        params=MappingProxyType(params),
+        methods=points.methods,
+        certificate=certificate,
+        provenance=provenance_of(points),
+        estimate=Estimate(problem.names, problem.is_log, raw @ theta, raw @ covariance @ raw.T, noise),
+        residuals=residuals,
+        warnings=warnings,
+    )
+
+
+def provenance_of(points: Points) -> Provenance:
+    """Return what entered and what did not."""
+    ids = tuple(points.frame["run_id"].tolist())
+    return Provenance(ids, points.data_hash(), points.excluded, points.rules, FITTING_VERSION)
+
+
+def lay_out(points: Points, law: Law) -> Problem:
+    """Lay a law out on points after checking that the design can tell its parameters apart."""
+    check_design(points, law)
+    log_loss = np.log(points.column("loss_nats"))
+    return law.lay_out(log_axes(points, law.axes), log_loss, points.frame["label"].to_numpy(dtype=str))
+
+
+def check_design(points: Points, law: Law) -> None:
+    """Raise FittingError when there are fewer points than parameters, or too few levels of an axis."""
+    needed = law.n_parameters(len(points.methods)) + 1
+    if len(points) < needed:
+        raise FittingError(
+            f"law {law.name} has {needed - 1} parameters and needs {needed} points or more, got {len(points)}"
+            f" (methods: {', '.join(points.methods)})"
+        )
+    for axis, levels in law.levels_needed().items():
+        found = len(np.unique(np.round(np.log(points.column(axis)), 6)))
+        if found < levels:
+            raise FittingError(f"law {law.name} needs {levels} levels of {axis} or more, got {found}")
+    _check_collinear(points, law)
+
+
+def _check_collinear(points: Points, law: Law) -> None:
+    """Refuse axes that move together: a fixed ratio of tokens to parameters cannot separate the two exponents."""
+    if not {"n_params", "n_tokens"} <= set(law.axes):
+        return
+    log_n, log_d = np.log(points.column("n_params")), np.log(points.column("n_tokens"))
+    correlation = float(np.corrcoef(log_n, log_d)[0, 1])
+    if 1 - correlation**2 < 1e-4:
+        ratio = np.exp(log_d - log_n)
+        raise FittingError(
+            f"the design is collinear: n_params and n_tokens move together (correlation {correlation:.5f},"
+            f" {ratio.min():.3g} to {ratio.max():.3g} tokens per parameter), so law {law.name} cannot tell them apart;"
+            " vary tokens at fixed size, or fit law power"
+        )
+
+
+def _parameters(
+    problem: Problem, objective: Objective, settings: FitSettings, theta: Array, covariance: Array, noise: Noise
+) -> tuple[dict[str, Parameter], tuple[str, ...]]:
+    """Turn coordinates into named parameters; profile those whose delta interval cannot be trusted."""
+    raw, spread = problem.to_raw @ theta, np.sqrt(np.diag(problem.to_raw @ covariance @ problem.to_raw.T).clip(min=0))
+    t = t_quantile(settings.level, noise.df)
+    doubtful = _doubtful(problem, theta, covariance, raw, t * spread)
+    use_profile = settings.profile == "always" or (settings.profile == "auto" and doubtful)
+    params = {}
+    for j in range(len(problem.names)):
+        ends = _profile_ends(problem, objective, theta, j, noise, t) if use_profile else None
+        params[problem.names[j]] = _parameter(problem, j, raw[j], spread[j], t, ends)
+    open_ended = [name for name, p in params.items() if not p.identified]
+    if not open_ended:
+        return params, ()
+    return params, (f"these runs do not identify {', '.join(open_ended)}: read L(C) and speed-ups, not these values",)
+
+
+def _doubtful(problem: Problem, theta: Array, covariance: Array, raw: Array, half: Array) -> bool:
+    """Whether any coordinate is at a bound, an exponent's interval reaches zero, or a log coefficient is loose."""
+    if held_at_bound(problem, theta).any():
+        return True
+    centred_se = np.sqrt(np.diag(covariance).clip(min=0))
+    loose = problem.is_log & (centred_se > LOOSE_SE)
+    return bool(loose.any() or (~problem.is_log & (half >= np.abs(raw))).any())
+
+
+def _profile_ends(
+    problem: Problem, objective: Objective, theta: Array, index: int, noise: Noise, t: float
+) -> tuple[float | None, float | None]:
+    threshold = 0.5 * t * t * noise.deviance_unit
+    ends = profile_range(problem, objective, theta, problem.to_raw[index], threshold)
+    return ends.low, ends.high
+
+
+def _parameter(
+    problem: Problem, index: int, raw: float, spread: float, t: float, ends: tuple[float | None, float | None] | None
+) -> Parameter:
+    low, high = (raw - t * spread, raw + t * spread) if ends is None else ends
+    one_sided = {(True, True): "none", (True, False): "upper", (False, True): "lower"}.get((low is None, high is None))
+    is_log = bool(problem.is_log[index])
+    value = float(np.exp(raw)) if is_log else float(raw)
+    least = 0.0 if is_log else float(problem.box.lower[index])
+    return Parameter(
+        problem.names[index],
+        value,
+        float(value * spread if is_log else spread),
+        least if low is None else float(np.exp(low) if is_log else low),
+        float("inf") if high is None else float(np.exp(high) if is_log else high),
+        one_sided,
+        "delta" if ends is None else "profile",
+    )

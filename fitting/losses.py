@@ -1,0 +1,72 @@
+"""Objectives: what a residual costs, with the first and second derivatives that a Newton step needs. Knows numpy only.
+
+The residual of a run is log L_hat - log L (or L_hat - L for `raw-l2`); an objective is the *sum* over runs.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+LAD_DELTA = 1e-7  # Huber's loss at this width, divided by it, equals |r| up to half of it
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A loss on residuals: Huber's at width `delta` (inf: least squares), on log or raw loss, times `scale`."""
+
+    name: str
+    doc: str
+    delta: float
+    raw: bool = False
+    scale: float = 1.0
+    continuation: tuple[float, ...] = ()
+
+    def with_delta(self, delta: float) -> "Objective":
+        return Objective(self.name, self.doc, delta, self.raw, self.scale, self.continuation)
+
+    def stages(self) -> tuple[float, ...]:
+        """List the widths to solve one after another, from least squares down to this objective's own."""
+        return (*[d for d in self.continuation if d > self.delta], self.delta)
+
+
+OBJECTIVES: dict[str, Objective] = {
+    "huber": Objective("huber", "Huber on log loss, robust to bad runs", 1e-3, continuation=(np.inf, 1e-2)),
+    "lad": Objective(
+        "lad", "least absolute log residual", LAD_DELTA, False, 1 / LAD_DELTA, (np.inf, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+    ),
+    "log-l2": Objective("log-l2", "least squares on log loss", np.inf),
+    "raw-l2": Objective("raw-l2", "least squares on the loss itself", np.inf, raw=True),
+}
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Per-run pieces of an objective: its value, d/d(log L_hat), and the factors of J J' and of sum_k p_k z_k z_k'."""
+
+    value: Array
+    slope: Array
+    square: Array
+    curvature: Array
+
+
+def loss_terms(objective: Objective, predicted: Array, observed: Array) -> Terms:
+    """Evaluate the objective at predicted and observed log loss (any one shape), before weights and `scale`.
+
+    With r the residual, psi = rho'(r), h = rho''(r) and L_hat = exp(predicted): on log loss the Hessian is
+    (h - psi) J J' + psi sum_k p_k z_k z_k'; on raw loss it is h L_hat^2 J J' + psi L_hat sum_k p_k z_k z_k'.
+    """
+    if objective.raw:
+        return _raw_terms(predicted, observed)
+    residual = predicted - observed
+    psi = np.clip(residual, -objective.delta, objective.delta)
+    return Terms(psi * (residual - 0.5 * psi), psi, (psi == residual) - psi, psi)
+
+
+def _raw_terms(predicted: Array, observed: Array) -> Terms:
+    fitted = np.exp(predicted)
+    residual = fitted - np.exp(observed)
+    slope = residual * fitted
+    return Terms(0.5 * residual * residual, slope, fitted * fitted, slope)

@@ -1,0 +1,264 @@
+"""What a fit returns: named parameters with intervals, predictions with bands, certificate, provenance. Frozen.
+
+Knows numpy and pandas; reads no file and no database.
+"""
+
+import html
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from fitting.errors import FittingError
+from fitting.frame import FLOPS_PER_PARAMETER_TOKEN, Exclusion, PointRules, unknown
+from fitting.laws import Law
+from fitting.problem import Certificate
+from fitting.uncertainty import Noise, t_quantile
+
+Array = NDArray[np.float64]
+RECORD_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter: value, standard error, and an interval at the fit's level.
+
+    `one_sided` is None, "lower" (only `low` is a bound: the data allow any larger value), "upper" (only `high` is), or
+    "none" (neither end is bounded). `interval` says where the ends come from: "delta", "profile" or "bootstrap".
+    """
+
+    name: str
+    value: float
+    se: float
+    low: float
+    high: float
+    one_sided: str | None = None
+    interval: str = "delta"
+
+    @property
+    def identified(self) -> bool:
+        """Whether the data bound the parameter on both sides."""
+        return self.one_sided is None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Predicted loss in nats with an interval; arrays of one shape."""
+
+    value: Array
+    low: Array
+    high: Array
+    level: float
+    new_run: bool
+
+    def frame(self) -> pd.DataFrame:
+        """Return the columns loss_nats, low, high."""
+        return pd.DataFrame({"loss_nats": self.value.ravel(), "low": self.low.ravel(), "high": self.high.ravel()})
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The fitted law in its own coordinates: logs of coefficients and plain exponents, with their covariance."""
+
+    names: tuple[str, ...]
+    is_log: NDArray[np.bool_]
+    theta: Array
+    covariance: Array
+    noise: Noise
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What entered: run ids, their data hash, exclusions, rules, and the version of the fitting code."""
+
+    run_ids: tuple[str, ...]
+    data_hash: str
+    excluded: tuple[Exclusion, ...]
+    rules: PointRules
+    version: str
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """A fitted law. `params["alpha"].value`, `.predict(...)`, `.summary()`, `.to_record()`."""
+
+    law: Law
+    objective: str
+    delta: float
+    objective_value: float
+    n: int
+    level: float
+    params: Mapping[str, Parameter]
+    methods: tuple[str, ...]
+    certificate: Certificate
+    provenance: Provenance
+    estimate: Estimate
+    residuals: Array
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def excluded(self) -> tuple[Exclusion, ...]:
+        """Runs that did not enter, each with its reason."""
+        return self.provenance.excluded
+
+    @property
+    def identified(self) -> bool:
+        """Whether every parameter is bounded on both sides."""
+        return all(p.identified for p in self.params.values())
+
+    def value(self, name: str) -> float:
+        """Return one parameter's value. Raises FittingError for an unknown name."""
+        if name not in self.params:
+            raise FittingError(unknown("parameter", name, list(self.params)))
+        return self.params[name].value
+
+    def predict(
+        self,
+        n_params: ArrayLike | None = None,
+        n_tokens: ArrayLike | None = None,
+        *,
+        flops: ArrayLike | None = None,
+        method: str | None = None,
+        level: float | None = None,
+        new_run: bool = False,
+        **axes: ArrayLike,
+    ) -> Prediction:
+        """Predict the loss in nats at N, D (or at C for laws in compute), with a band on the log scale.
+
+        `new_run` widens the band by the scatter of single runs; without it the band is that of the mean. `flops`
+        defaults to 6 N D where a law in compute gets N and D. Raises FittingError when an axis or the method is
+        missing.
+        """
+        columns, shape = self._columns({"n_params": n_params, "n_tokens": n_tokens, "flops": flops, **axes})
+        size = int(np.prod(shape))
+        names = np.full(size, self._method(method))
+        log_loss, jacobian = self.law.log_loss_at(self.estimate.names, self.estimate.theta, columns, names)
+        variance = np.einsum("ip,pq,iq->i", jacobian, self.estimate.covariance, jacobian).clip(min=0.0)
+        noise = self.estimate.noise
+        spread = np.sqrt(variance + (noise.sigma**2 if new_run else 0.0))
+        half = t_quantile(level or self.level, noise.df) * spread
+        value, low, high = (np.exp(log_loss + shift).reshape(shape) for shift in (0.0, -half, half))
+        return Prediction(value, low, high, level or self.level, new_run)
+
+    def _method(self, method: str | None) -> str:
+        if not self.law.per_method:
+            return method or "all"
+        if method is None or method not in self.methods:
+            raise FittingError(unknown("method", method, self.methods))
+        return method
+
+    def _columns(self, given: dict[str, ArrayLike | None]) -> tuple[dict[str, Array], tuple[int, ...]]:
+        arrays = {name: np.asarray(v, dtype=np.float64) for name, v in given.items() if v is not None}
+        if "flops" not in arrays and {"n_params", "n_tokens"} <= set(arrays):
+            arrays["flops"] = FLOPS_PER_PARAMETER_TOKEN * arrays["n_params"] * arrays["n_tokens"]
+        missing = [axis for axis in self.law.axes if axis not in arrays]
+        if missing:
+            needed = ", ".join(self.law.axes)
+            raise FittingError(f"the law {self.law.name} predicts from {needed}; missing {missing[0]}")
+        used = np.broadcast_arrays(*(arrays[axis] for axis in self.law.axes))
+        return {a: np.log(v.ravel()) for a, v in zip(self.law.axes, used, strict=True)}, used[0].shape
+
+    def table(self) -> pd.DataFrame:
+        """Return the parameters as a table: value, se, low, high, one_sided, interval."""
+        rows = [asdict(p) for p in self.params.values()]
+        return pd.DataFrame(rows).set_index("name")
+
+    def summary(self) -> str:
+        """Return the fit as text: law, parameters with intervals, certificate, exclusions, warnings."""
+        lines = [
+            f"{self.law.name}: {self.law.equation}",
+            f"{self.n} runs, {self.objective}"
+            + (f" delta={self.delta:g}" if math.isfinite(self.delta) else "")
+            + f", objective {self.objective_value:.6g}, scatter {100 * self.estimate.noise.sigma:.3g}% of the loss",
+            f"{'':14}{'value':>12}{'se':>12}   {100 * self.level:g}% interval",
+            *(_parameter_line(p) for p in self.params.values()),
+            _certificate_line(self.certificate),
+            *(f"excluded {e.run_id}: {e.reason}" for e in self.excluded),
+            *(f"warning: {w}" for w in self.warnings),
+        ]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th>{html.escape(p.name)}</th><td>{p.value:.5g}</td><td>{p.se:.2g}</td><td>{interval_text(p)}</td></tr>"
+            for p in self.params.values()
+        )
+        notes = "".join(f"<li>{html.escape(w)}</li>" for w in self.warnings)
+        return (
+            f"<table><caption>{html.escape(self.law.name)}: {html.escape(self.law.equation)}; n = {self.n}</caption>"
+            f"<tr><th></th><th>value</th><th>se</th><th>{100 * self.level:g}% interval</th></tr>{rows}</table>"
+            f"<p>{html.escape(_certificate_line(self.certificate))}</p><ul>{notes}</ul>"
+        )
+
+    def to_record(self) -> dict[str, Any]:
+        """Return everything a stored fit needs, as JSON-able values (non-finite numbers are None)."""
+        record = {
+            "format": RECORD_FORMAT,
+            "law": self.law.name,
+            "equation": self.law.equation,
+            "objective": self.objective,
+            "delta": self.delta,
+            "objective_value": self.objective_value,
+            "n": self.n,
+            "level": self.level,
+            "params": {name: asdict(p) for name, p in self.params.items()},
+            "theta": dict(zip(self.estimate.names, self.estimate.theta.tolist(), strict=True)),
+            "covariance": self.estimate.covariance.tolist(),
+            "noise": asdict(self.estimate.noise),
+            "methods": list(self.methods),
+            "certificate": asdict(self.certificate),
+            "data_hash": self.provenance.data_hash,
+            "run_ids": list(self.provenance.run_ids),
+            "excluded": [asdict(e) for e in self.excluded],
+            "rules": asdict(self.provenance.rules),
+            "version": self.provenance.version,
+            "warnings": list(self.warnings),
+        }
+        cleaned: dict[str, Any] = _finite(record)
+        return cleaned
+
+    def to_json(self) -> str:
+        """Return the record as one line of JSON with sorted keys: identical inputs give identical bytes."""
+        return json.dumps(self.to_record(), sort_keys=True, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """Replace non-finite floats by None and numpy scalars by Python's, all the way down."""
+    if isinstance(value, Mapping):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, (float, np.floating)):
+        return float(value) if math.isfinite(value) else None
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def interval_text(parameter: Parameter) -> str:
+    """Write the interval as a person would: two ends, or a one-sided bound."""
+    if parameter.one_sided == "upper":
+        return f"at most {parameter.high:.4g}"
+    if parameter.one_sided == "lower":
+        return f"at least {parameter.low:.4g}"
+    if parameter.one_sided == "none":
+        return "not identified"
+    return f"{parameter.low:.4g} to {parameter.high:.4g}"
+
+
+def _parameter_line(parameter: Parameter) -> str:
+    se = f"{parameter.se:12.3g}" if parameter.identified else f"{'-':>12}"
+    return f"{parameter.name:14}{parameter.value:12.5g}{se}   {interval_text(parameter)} ({parameter.interval})"
+
+
+def _certificate_line(certificate: Certificate) -> str:
+    state = "converged" if certificate.converged else "NOT converged"
+    return (
+        f"{state}: {certificate.share_of_seeds:.0%} of {certificate.n_seeds} seeds at the best optimum;"
+        f" predicted decrease {certificate.predicted_decrease:.1e}; condition {certificate.condition:.3g}"
+    )

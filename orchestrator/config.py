@@ -170,8 +170,8 @@ class Experiment(Section):
     divergence: Divergence = Divergence()
     diagnostics: Annotated[Diagnostics, BeforeValidator(read_at)] = Diagnostics()
     mirrors: Annotated[tuple[Text, ...], BeforeValidator(read_many)] = ()
-    log_every_steps: Count = Field(10, alias="log_every")
-    checkpoint_every_s: Duration = Field(60.0, alias="checkpoint_every")
+    log_every_steps: Count = Field(default=10, alias="log_every")
+    checkpoint_every_s: Duration = Field(default=60.0, alias="checkpoint_every")
     compile: Truth = False
     database: Text | None = None
     executor: Executor = "local"

@@ -1,6 +1,7 @@
-"""Whether the names in an Experiment refer to something, and its shapes and options can be built. Knows models' tables."""
+"""Whether the names in an Experiment refer to something and its shapes can be built. Knows the tables of models."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from orchestrator.config import Experiment, Method, Size
 from orchestrator.learning_rate import PowerRule, names_of
@@ -53,7 +54,7 @@ def check_recipes(experiment: Experiment) -> None:
 
 
 def check_rates(experiment: Experiment) -> None:
-    rules = [(("lr",), experiment.lr)]
+    rules: list[tuple[KeyPath, Any]] = [(("lr",), experiment.lr)]
     rules += [((*method_path(experiment, place), "lr"), method.lr) for place, method in enumerate(experiment.methods)]
     methods = {name for method in experiment.methods for name in (method.name, method.method)}
     valid = [*dict.fromkeys([*experiment.labels, *sorted(methods), *experiment.sizes, *experiment.budgets, "default"])]

@@ -32,7 +32,7 @@ class Profile(Section):
     gpus: Whole = 0
     cpus: Count = 1
     mem: Text | None = None
-    time_s: Annotated[float | None, BeforeValidator(read_time)] = Field(None, alias="time")
+    time_s: Annotated[float | None, BeforeValidator(read_time)] = Field(default=None, alias="time")
     setup: Texts = ()
     sbatch: Options = {}
     pack: Annotated[int | None, BeforeValidator(read_pack)] = None
@@ -82,7 +82,7 @@ class Retry(Section):
 
     errors: Whole = 1
     same_error: Count = 5
-    hang_s: Duration = Field(1800.0, alias="hang")
+    hang_s: Duration = Field(default=1800.0, alias="hang")
 
 
 def read_executor(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Peak learning rates by a named rule: fixed, table, power, or a stored hyper-parameter law. No heavy import but pydantic.
+"""Peak learning rates by a named rule: fixed, table, power, or a stored hyper-parameter law. Knows only names.
 
 A rule is resolved to one number a run at plan time; the number, not the rule, determines the run.
 """

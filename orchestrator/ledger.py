@@ -7,8 +7,8 @@ from typing import Any
 
 from orchestrator.config import Experiment
 from orchestrator.config_resources import Profile
-from orchestrator.planned import PlannedRun
 from orchestrator.plan_warnings import warn
+from orchestrator.planned import PlannedRun
 
 # One core of a 2020s server CPU, fp32, batch of about 1k tokens: fitted to plain loops at 27k to 1M parameters.
 CORE_FLOPS_PER_S = 45e9
@@ -79,7 +79,7 @@ class Plan:
     @property
     def wall_s(self) -> float:
         """Seconds of training still to do, all jobs added up."""
-        return sum(run.planned["wall_s"] for run in self.to_do)
+        return float(sum(run.planned["wall_s"] for run in self.to_do))
 
 
 def price(

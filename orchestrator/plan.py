@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from orchestrator.data.manifest import Manifest
 
 EMBEDDED = "embedded"
-KNOWN_COLUMNS = "method gate width depth context batch_tokens precision device tokens_per_s".split()
+KNOWN_COLUMNS = (
+    "method", "gate", "width", "depth", "context", "batch_tokens", "precision", "device", "tokens_per_s",
+)  # fmt: skip
 Progress = Callable[[int, int], None]
 
 
@@ -82,9 +84,7 @@ def folder_name(sources: list[str | Path], tokenizer: str, validation: float) ->
     return f"{stem}-{kind}-{hashlib.sha256(request.encode()).hexdigest()[:6]}"
 
 
-def plan(
-    experiment: Experiment, manifest: DataManifest, study: Study, *, data_dir: Path | None = None
-) -> Plan:
+def plan(experiment: Experiment, manifest: DataManifest, study: Study, *, data_dir: Path | None = None) -> Plan:
     """Return the runs of the experiment with their bill, and what the study's database knows of them."""
     known = read_known(study)
     runs = plan_runs(experiment, manifest)
@@ -102,7 +102,7 @@ class Known:
 
 
 def read_known(study: Study) -> Known:
-    """Ask the study's database; one that does not exist yet knows nothing. Raises DbError for one that cannot be read."""
+    """Ask the study's database; one that does not exist yet knows nothing. Raises DbError for a broken one."""
     if "://" not in study.database and not Path(study.database).exists():
         return Known()
     from db import frames
@@ -113,18 +113,18 @@ def read_known(study: Study) -> Known:
         runs = frames.runs(database)
     finally:
         database.close()
-    rows = runs[list(KNOWN_COLUMNS)].itertuples(index=False)
     speeds: dict[ThroughputKey, list[float]] = {}
-    for row in rows:
-        if row.tokens_per_s > 0:
-            speeds.setdefault(throughput_of_row(row), []).append(row.tokens_per_s)
+    measured = runs.loc[runs["tokens_per_s"] > 0, list(KNOWN_COLUMNS)]
+    for row in measured.to_dict("records"):
+        speeds.setdefault(throughput_of_row(row), []).append(float(row["tokens_per_s"]))
     states = dict(zip(runs["run_id"], runs["state"], strict=True))
     return Known(states, {key: median(found) for key, found in speeds.items()})
 
 
-def throughput_of_row(row: Any) -> ThroughputKey:
-    kind = "cpu" if row.device == "cpu" else "gpu"
-    return (row.method, row.gate, row.width, row.depth, row.context, row.batch_tokens, row.precision, kind)
+def throughput_of_row(row: Mapping[Any, Any]) -> ThroughputKey:
+    """Return the key that ledger.throughput_key gives a planned run of the same shape."""
+    shape = [row[name] for name in KNOWN_COLUMNS[:-2]]
+    return (*shape, "cpu" if row["device"] == "cpu" else "gpu")
 
 
 def plan_file(path: str | Path, *, progress: Progress | None = None) -> tuple[Plan, Study]:

@@ -1,7 +1,6 @@
 """Points -> PlannedRuns: identity, settings, planned numbers and labels of every run of an experiment. No torch."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 from typing import Any, Protocol
@@ -18,6 +17,7 @@ from orchestrator.training_options import training_identity, training_options
 from orchestrator.values import Budget
 
 MODEL_OVERRIDES = ("options", "gate_options", "init_options")
+OptionOverrides = tuple[tuple[str, Any], ...]
 PROCESS_BYTES = 600 * 2**20  # a Python process with torch and lightning loaded
 
 
@@ -114,7 +114,7 @@ class Planner:
             for name in experiment.sizes
         }
 
-    def build_model(self, size: str, label: str | None, context: int, overrides: tuple[tuple[str, Any], ...]) -> ModelSpec:
+    def build_model(self, size: str, label: str | None, context: int, overrides: OptionOverrides) -> ModelSpec:
         """Build the model of a label, or the plain shape for None."""
         method = Method(method=PLAIN_METHOD) if label is None else self.methods[label]
         options: dict[str, dict[str, Any]] = {part: {} for part in MODEL_OVERRIDES}
@@ -155,7 +155,8 @@ class Planner:
         profile = self.experiment.resources.pick(
             size=point.size, label=point.method, n_params=counts["n_params_non_embedding"]
         )
-        settings = run_settings(self.experiment, point, n_tokens) | {"label": label, "lr_rule": rule, "profile": profile}
+        settings = run_settings(self.experiment, point, n_tokens)
+        settings |= {"label": label, "lr_rule": rule, "profile": profile}
         return PlannedRun(
             spec.run_id, spec, settings, planned, label, point.size, point.budget, point.group, point.holdout, profile
         )
@@ -173,7 +174,7 @@ class Planner:
         return rate * point.lr_factor, describe_rule(rule)
 
 
-def model_overrides(point: Point) -> tuple[tuple[str, Any], ...]:
+def model_overrides(point: Point) -> OptionOverrides:
     return tuple((key, value) for key, value in point.overrides if key.partition(".")[0] in MODEL_OVERRIDES)
 
 

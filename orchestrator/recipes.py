@@ -14,7 +14,7 @@ PRECISIONS = ("fp32", "bf16-mixed", "bf16-pure")
 OPTIMIZERS = ("adamw",)
 
 ADAMW: dict[str, Any] = {"name": "adamw", "eps": 1e-8, "clip_norm": 1.0, "gate_clip_norm": None}
-COSINE: dict[str, Any] = {"name": "cosine", "decay": 0.2}  # `decay` is the last part of a wsd schedule and nothing elsewhere
+COSINE: dict[str, Any] = {"name": "cosine", "decay": 0.2}  # `decay`: share of a wsd schedule
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ RECIPES: dict[str, Recipe] = {
 
 RECIPE_OF_METHOD = {"gpt": "gpt", "gpt+": "gpt", "angpt": "normalized", "ngpt": "normalized"}
 DEFAULT_RECIPE = "adam"  # the placements that GPAS is compared on, and any method without a line above
+
 
 def recipe_name(method: str) -> str:
     return RECIPE_OF_METHOD.get(method, DEFAULT_RECIPE)

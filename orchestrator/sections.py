@@ -106,13 +106,20 @@ def describe_finding(finding: dict[str, Any], source: YamlText, within: KeyPath)
 
 
 def written_path(found: KeyPath, tree: Any) -> KeyPath:
-    """Map pydantic's location to what the person wrote, where a short form (a list, one text) stands for a longer one."""
+    """Map pydantic's location to what was written, where a short form (a list, one text) stands for a longer one."""
     path: list[str | int] = []
     for step in found:
+        children = named_children(tree)
         if isinstance(tree, dict) and isinstance(step, int) and step < len(tree):
             step = list(tree)[step]
         if isinstance(tree, list) and isinstance(step, str) and step in tree:
             step = tree.index(step)
-        if isinstance(tree, dict) and step in tree or isinstance(tree, list) and step in range(len(tree)):
-            path, tree = [*path, step], tree[step]
+        if step in children:
+            path, tree = [*path, step], children[step]
     return tuple(path)
+
+
+def named_children(tree: Any) -> dict[str | int, Any]:
+    if isinstance(tree, dict):
+        return tree
+    return dict(enumerate(tree)) if isinstance(tree, list) else {}

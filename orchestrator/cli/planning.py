@@ -29,7 +29,7 @@ def version() -> None:
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(help="Where to write experiments.yaml.")] = Path("."),
+    folder: Annotated[Path, typer.Argument(help="Where to write experiments.yaml.")] = Path(),
     full: Annotated[bool, typer.Option("--full", help="Show every key with its default.")] = False,
 ) -> None:
     """Write a commented starter experiments.yaml. Example: scalewright init my-study"""

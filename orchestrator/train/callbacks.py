@@ -1,0 +1,208 @@
+"""What happens between chunks of steps, one callback each: metrics, evaluations, diagnostics, checkpoints, the end."""
+
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from lightning.pytorch import Callback, Trainer
+
+from orchestrator.executors.ownership import Ownership
+from orchestrator.journal import Journal
+from orchestrator.train import checkpoint
+from orchestrator.train.assignment import Assignment
+from orchestrator.train.evaluate import Evaluation, evaluate
+from orchestrator.train.progress import Clock
+from orchestrator.train.system import System
+
+
+class Recorder(Callback):
+    """Reads losses from the device every `every_steps` and writes the mean of each such interval to the journal.
+
+    Reads them earlier at `marks` (steps at which something else happens), before a checkpoint and at a stop.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        clock: Clock,
+        every_steps: int,
+        marks: frozenset[int],
+        is_checkpoint_due: Callable[[], bool],
+    ) -> None:
+        self.journal, self.clock, self.every_steps = journal, clock, every_steps
+        self.marks, self.is_checkpoint_due = marks, is_checkpoint_due
+
+    def on_train_start(self, trainer: Trainer, system: System) -> None:
+        self.clock.lap_s()
+
+    def on_train_batch_end(self, trainer: Trainer, system: System, *_: object) -> None:
+        progress = system.progress
+        n_waiting = len(system.recent)
+        is_needed = progress.step in self.marks or system.asked_to_stop() or self.is_checkpoint_due()
+        if n_waiting and (n_waiting >= self.every_steps or is_needed):
+            self.record(system)
+        self.journal.heartbeat(progress.step, progress.tokens)
+
+    def record(self, system: System) -> None:
+        """Look at the steps made since the last time: write their metrics, and say whether the run diverged."""
+        progress, n_steps = system.progress, len(system.recent)
+        losses = torch.stack([loss for loss, _ in system.recent]).tolist()  # waits for the device
+        norms = torch.stack([norm for _, norm in system.recent]).tolist()
+        system.recent.clear()
+        lap_s = self.clock.lap_s()
+        progress.train_wall_s += lap_s
+        speed = {"tokens_per_s": n_steps * progress.batch_tokens / lap_s, "step_s": lap_s / n_steps}
+        first, last = progress.step - n_steps + 1, progress.step
+        for step, loss, norm in zip(range(first, last + 1), losses, norms, strict=True):
+            progress.unlogged.append(loss)
+            reason = progress.monitor.why_diverged(loss)
+            if step % self.every_steps == 0 or step == progress.n_steps or reason:
+                self.write(system, step, norm, speed if step > last - self.every_steps else {})
+            if reason:
+                progress.step = step
+                return progress.finish("diverged", reason)
+        return None
+
+    def write(self, system: System, step: int, norm: float, speed: dict[str, float]) -> None:
+        progress = system.progress
+        tokens = step * progress.batch_tokens
+        loss = math.fsum(progress.unlogged) / len(progress.unlogged) if all_finite(progress.unlogged) else math.nan
+        progress.unlogged.clear()
+        rate = system.rate(tokens - progress.batch_tokens)
+        self.journal.metrics(step, tokens, {"loss_nats": loss, "lr": rate, "grad_norm": norm, **speed})
+
+
+def all_finite(values: list[float]) -> bool:
+    return all(map(math.isfinite, values))
+
+
+class Ending(Callback):
+    """Notes why a run ends before its last step."""
+
+    def __init__(self, why_stop: Callable[[], str | None]) -> None:
+        self.why_stop = why_stop
+
+    def on_train_batch_end(self, trainer: Trainer, system: System, *_: object) -> None:
+        if system.progress.step < system.progress.n_steps and (outcome := self.why_stop()):
+            system.progress.finish(outcome, REASONS[outcome])
+
+
+REASONS = {"preempted": "the job was asked to end by a signal", "stopped": "the run was asked to stop by its stop file"}
+
+
+@dataclass
+class Validation:
+    """The fixed validation set: windows (n_windows, context+1) int64 on the CPU, read `batch_sequences` at a time."""
+
+    windows: torch.Tensor
+    bytes_per_token: float
+    batch_sequences: int
+
+    def first_batch(self, device: torch.device) -> torch.Tensor:
+        return self.windows[: self.batch_sequences].to(device)
+
+    def evaluate(self, trainer: Trainer, system: System) -> Evaluation:
+        batches = (part.to(system.device) for part in self.windows.split(self.batch_sequences))
+        with trainer.precision_plugin.forward_context():
+            return evaluate(system.loss, batches, bytes_per_token=self.bytes_per_token)
+
+
+class Evaluator(Callback):
+    """Measures the validation loss at given steps, at the end, and where the run diverged."""
+
+    def __init__(self, journal: Journal, clock: Clock, validation: Validation, at_steps: frozenset[int]) -> None:
+        self.journal, self.clock, self.validation, self.at_steps = journal, clock, validation, at_steps
+
+    def on_train_batch_end(self, trainer: Trainer, system: System, *_: object) -> None:
+        progress = system.progress
+        is_final = progress.step == progress.n_steps and progress.outcome is None
+        if not (is_final or progress.step in self.at_steps or progress.outcome == "diverged"):
+            return
+        with self.clock.paused():
+            result = self.validation.evaluate(trainer, system)
+        values = {"loss_nats": result.loss_nats, "bits_per_byte": result.bits_per_byte}
+        progress.final = values
+        annealed = is_final and system.recipe.schedule.ends_annealed
+        place = (progress.step, progress.tokens, values)
+        self.journal.evaluation(*place, n_tokens=result.n_tokens, final=is_final, annealed=annealed)
+
+
+class Diagnostician(Callback):
+    """Writes what each layer does on the first validation batch, at given steps."""
+
+    def __init__(self, journal: Journal, clock: Clock, validation: Validation, at_steps: frozenset[int]) -> None:
+        self.journal, self.clock, self.validation, self.at_steps = journal, clock, validation, at_steps
+
+    def on_train_start(self, trainer: Trainer, system: System) -> None:
+        if system.progress.step == 0 and 0 in self.at_steps:
+            self.write(trainer, system)
+
+    def on_train_batch_end(self, trainer: Trainer, system: System, *_: object) -> None:
+        if system.progress.step in self.at_steps:
+            self.write(trainer, system)
+
+    def write(self, trainer: Trainer, system: System) -> None:
+        from models.diagnostics import collect
+
+        progress = system.progress
+        with self.clock.paused(), trainer.precision_plugin.forward_context():
+            batch = self.validation.first_batch(system.device)
+            self.journal.layers(progress.step, progress.tokens, collect(system.model, batch[:, :-1], batch[:, 1:]))
+
+
+class Keeper(Callback):
+    """Writes checkpoints: every so often, when the run is asked to stop and at the end. Ends a fenced attempt."""
+
+    def __init__(
+        self, job: Assignment, owner: Ownership, journal: Journal, clock: Clock, *, wall_s_before: float
+    ) -> None:
+        self.job, self.owner, self.journal, self.clock, self.wall_s_before = job, owner, journal, clock, wall_s_before
+        self.last_save = time.monotonic()
+        self.complained = False
+
+    def wall_s(self) -> float:
+        """Return the seconds of this attempt and of those before it up to the checkpoint it began from."""
+        return self.wall_s_before + self.clock.wall_s()
+
+    def on_train_batch_end(self, trainer: Trainer, system: System, *_: object) -> None:
+        progress = system.progress
+        ends = progress.step == progress.n_steps or progress.outcome in ("preempted", "stopped")
+        if progress.outcome != "diverged" and not system.recent and (ends or self.is_due()):
+            self.save(system)
+        trainer.should_stop = progress.outcome is not None
+
+    def is_due(self) -> bool:
+        return time.monotonic() - self.last_save >= self.job.settings.checkpoint_every_s
+
+    def save(self, system: System) -> None:
+        progress = system.progress
+        if not self.owner.holds():
+            progress.outcome, progress.reason = "fenced", "another attempt has taken over this run"
+            return
+        with self.clock.paused():
+            self.write(system)
+        self.last_save = time.monotonic()
+
+    def write(self, system: System) -> None:
+        """Write one checkpoint; a full disk costs the checkpoint, not the run, and is said once."""
+        progress = system.progress
+        record = {
+            "run_id": self.job.run_id,
+            "step": progress.step,
+            "tokens": progress.tokens,
+            "model": system.model.state_dict(),
+            "optimizer": system.optimizer.state_dict(),
+            "progress": progress.state(self.wall_s()),
+        }
+        try:
+            path, n_bytes = checkpoint.save(self.job.run_dir, record)
+        except OSError as trouble:
+            if not self.complained:
+                print(f"scalewright: {self.job.run_dir}: no checkpoint written ({trouble.strerror})", file=sys.stderr)
+            self.complained = True
+            return
+        self.journal.checkpoint(progress.step, progress.tokens, path.relative_to(self.job.run_dir), n_bytes)
+        self.journal.sync_to_disk()

@@ -1,0 +1,68 @@
+"""Checkpoints of a run: written whole, renamed, made durable; read without running code from them.
+
+ckpt/step-{step}.pt holds {format, run_id, step, tokens, model, optimizer, progress}; the newest KEPT are kept.
+"""
+
+import io
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+FORMAT = 1
+KEPT = 2
+NAME = re.compile(r"step-(\d{9,})\.pt")
+
+
+def save(run_dir: Path, record: dict[str, Any]) -> tuple[Path, int]:
+    """Write the checkpoint of `record["step"]` durably; return its path and size in bytes. Raises OSError."""
+    folder = run_dir / "ckpt"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"step-{record['step']:09d}.pt"
+    buffer = io.BytesIO()
+    torch.save({"format": FORMAT, **record}, buffer)
+    write_durably(path, buffer.getbuffer())
+    for old in list(checkpoints(run_dir))[KEPT:]:
+        old.unlink(missing_ok=True)
+    return path, buffer.tell()
+
+
+def write_durably(path: Path, content: memoryview) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)
+
+
+def checkpoints(run_dir: Path) -> Iterator[Path]:
+    """Yield the checkpoints of a run, the newest first."""
+    found = [path for path in (run_dir / "ckpt").glob("step-*.pt") if NAME.fullmatch(path.name)]
+    yield from sorted(found, key=lambda path: int(NAME.fullmatch(path.name)[1]), reverse=True)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read a checkpoint onto the CPU; raises what torch.load raises for a damaged one."""
+    return dict(torch.load(path, map_location="cpu", weights_only=True))
+
+
+def load_latest(run_dir: Path, run_id: str) -> dict[str, Any] | None:
+    """Read the newest whole checkpoint of this run; a damaged one is passed over for the one before it."""
+    for path in checkpoints(run_dir):
+        try:
+            record = load(path)
+        except (RuntimeError, EOFError, OSError, ValueError, KeyError):
+            continue
+        if record.get("format") == FORMAT and record["run_id"] == run_id:
+            return record
+    return None

@@ -1,0 +1,81 @@
+"""Learning-rate schedules: pure functions of the tokens seen, as fractions of the peak. No torch."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.errors import UserError
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A shape with its numbers, in tokens. n_tokens: length of the run, warm-up and decay included.
+
+    decay_tokens: the last part of `wsd`, without meaning elsewhere; final_fraction: rate at the end over the peak.
+    """
+
+    name: str
+    n_tokens: int
+    warmup_tokens: int = 0
+    final_fraction: float = 0.0
+    decay_tokens: int = 0
+
+    def fraction(self, tokens: float) -> float:
+        """Return the rate over the peak after `tokens` tokens, 0 <= tokens <= n_tokens.
+
+        A step takes the value at its middle, so that neither a first step of a warm-up nor a last step is at rate zero.
+        """
+        if tokens < self.warmup_tokens:
+            return tokens / self.warmup_tokens
+        return SCHEDULES[self.name](self, tokens)
+
+    def floor(self, falling: float) -> float:
+        """Map a fall from 1 to 0 to one from 1 to final_fraction."""
+        return self.final_fraction + (1 - self.final_fraction) * falling
+
+    def part_after_warmup(self, tokens: float) -> float:
+        return (tokens - self.warmup_tokens) / max(self.n_tokens - self.warmup_tokens, 1)
+
+    @property
+    def ends_annealed(self) -> bool:
+        """Tell whether the rate comes down before the end, so that the final loss may stand for the budget."""
+        return self.name != "constant" and (self.name != "wsd" or self.decay_tokens > 0)
+
+
+def cosine(schedule: Schedule, tokens: float) -> float:
+    return schedule.floor(0.5 * (1 + math.cos(math.pi * schedule.part_after_warmup(tokens))))
+
+
+def linear(schedule: Schedule, tokens: float) -> float:
+    return schedule.floor(1 - schedule.part_after_warmup(tokens))
+
+
+def wsd(schedule: Schedule, tokens: float) -> float:
+    """Warm-up, stable, decay: 1, then 1 - sqrt(part of the decay), arXiv:2405.18392, section 3."""
+    decayed = tokens - (schedule.n_tokens - schedule.decay_tokens)
+    return 1.0 if decayed <= 0 else schedule.floor(1 - math.sqrt(decayed / schedule.decay_tokens))
+
+
+def constant(schedule: Schedule, tokens: float) -> float:
+    return 1.0
+
+
+SCHEDULES: dict[str, Callable[[Schedule, float], float]] = {
+    "cosine": cosine,
+    "linear": linear,
+    "wsd": wsd,
+    "constant": constant,
+}
+
+
+def read_schedule(record: Mapping[str, Any], n_tokens: int) -> Schedule:
+    """Make the schedule of a run from `training.schedule` of its spec; raises UserError for what cannot be."""
+    if record["name"] not in SCHEDULES:
+        raise UserError(f"schedule {record['name']!r}: expected one of {', '.join(SCHEDULES)}")
+    decay_tokens = int(record.get("decay_tokens") or 0)
+    schedule = Schedule(record["name"], n_tokens, record["warmup_tokens"], record["final_fraction"], decay_tokens)
+    used = schedule.warmup_tokens + (decay_tokens if schedule.name == "wsd" else 0)
+    if used > n_tokens:
+        raise UserError(f"schedule {schedule.name}: warm-up and decay take {used} tokens of a run of {n_tokens}")
+    return schedule

@@ -1,0 +1,111 @@
+"""The Lightning system: how one optimiser step is made. Several steps are one batch of Lightning's (see data.py)."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import nn
+
+from models.constraints import constrain
+from models.transformer import parameter_roles
+from orchestrator.train.optimizers import build_optimizer
+from orchestrator.train.progress import Progress
+from orchestrator.train.schedules import Schedule
+
+GATE_ROLE = "gate"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a run is trained: `training.optimizer` of its spec, its schedule, and how a batch is split.
+
+    micro_batches: parts of a batch that go through the model one after another, their gradients summed.
+    """
+
+    optimizer: Mapping[str, Any]
+    schedule: Schedule
+    micro_batches: int = 1
+    compile: bool = False
+
+
+class System(LightningModule):
+    """A model in training. `asked_to_stop` is looked at before each step; `recent` collects what the steps gave."""
+
+    automatic_optimization = False  # a batch is several optimiser steps
+
+    def __init__(
+        self,
+        model: nn.Module,
+        recipe: Recipe,
+        progress: Progress,
+        asked_to_stop: Callable[[], bool],
+        optimizer_state: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.model, self.recipe, self.progress, self.asked_to_stop = model, recipe, progress, asked_to_stop
+        self.loss = torch.compile(model.loss) if recipe.compile else model.loss
+        self.recent: list[tuple[torch.Tensor, torch.Tensor]] = []  # (loss, gradient norm) of steps not yet looked at
+        self.optimizer: torch.optim.Optimizer | None = None
+        self.optimizer_state = optimizer_state
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        roles = parameter_roles(self.model)
+        self.optimizer = build_optimizer(self.model, roles, self.recipe.optimizer)
+        if self.optimizer_state is not None:
+            self.optimizer.load_state_dict(self.optimizer_state)
+            self.optimizer_state = None
+        self.trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self.gates = [p for name, p in self.model.named_parameters() if roles[name] == GATE_ROLE]
+        self.constrain = constrain(self.model)
+        return self.optimizer
+
+    def training_step(self, chunk: torch.Tensor, batch_idx: int) -> None:
+        """Make one optimiser step with each batch of `chunk`: (steps, sequences, context+1)."""
+        for batch in chunk:
+            if self.asked_to_stop():
+                return
+            self.step_once(batch)
+
+    def step_once(self, batch: torch.Tensor) -> None:
+        rate = self.rate(self.progress.tokens)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        loss = self.backward_through(batch)
+        norm = self.clip()
+        self.optimizer.step()
+        self.constrain()
+        self.optimizer.zero_grad()
+        self.progress.step += 1
+        self.recent.append((loss, norm))
+
+    def rate(self, tokens: int) -> float:
+        """Return the learning rate of the step that begins after `tokens` tokens: the schedule's at its middle."""
+        middle = tokens + self.progress.batch_tokens / 2
+        return self.recipe.optimizer["lr_peak"] * self.recipe.schedule.fraction(middle)
+
+    def backward_through(self, batch: torch.Tensor) -> torch.Tensor:
+        """Leave the gradient of the batch's mean loss in the parameters; return that loss, detached."""
+        n_parts = self.recipe.micro_batches
+        if n_parts == 1:
+            loss = self.loss(batch[:, :-1], batch[:, 1:])
+            loss.backward()
+            return loss.detach()
+        losses = []
+        for part in batch.chunk(n_parts):  # parts of equal size, so the mean of their means is the mean
+            loss = self.loss(part[:, :-1], part[:, 1:]) / n_parts
+            loss.backward()
+            losses.append(loss.detach())
+        return torch.stack(losses).sum()
+
+    def clip(self) -> torch.Tensor:
+        """Clip the gradient by its global norm, then the gates' by their joint norm (arXiv:2506.22049, its code).
+
+        Return the global norm before.
+        """
+        limit, gate_limit = self.recipe.optimizer["clip_norm"], self.recipe.optimizer["gate_clip_norm"]
+        norm = nn.utils.clip_grad_norm_(self.trained, limit or float("inf"))
+        if gate_limit and self.gates:
+            nn.utils.clip_grad_norm_(self.gates, gate_limit)
+        return norm

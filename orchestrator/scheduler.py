@@ -2,8 +2,9 @@
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+
+from orchestrator.config_resources import Profile
 
 
 @dataclass(frozen=True)
@@ -23,15 +24,18 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Profile:
-    """What a job asks for, and how runs are put into jobs: `pack` runs one after another, `lanes` at once."""
+class NamedPack:
+    """One job to be: its name, its runs (cheap first) and the profile it asks for."""
 
-    name: str = "default"
-    pack: int = 1
-    lanes: int = 1
-    devices: int = 1
-    max_parallel: int | None = None
-    options: dict[str, Any] = field(default_factory=dict)
+    name: str
+    work: tuple[Work, ...]
+    profile_name: str
+    profile: Profile
+
+    @property
+    def wall_s(self) -> float:
+        """Planned seconds of the job; the lanes of a pack run side by side."""
+        return sum(one.wall_s or 0.0 for one in self.work) / self.profile.at_once
 
 
 def cheap_first(work: Sequence[Work]) -> list[Work]:

@@ -35,7 +35,9 @@ class Snapshot:
         if self.dirty:
             parts.append("with uncommitted changes")
         if self.untracked:
-            parts.append(f"and {len(self.untracked)} untracked files ({', '.join(self.untracked[:3])}{', ...' * (len(self.untracked) > 3)})")
+            parts.append(
+                f"and {len(self.untracked)} untracked files ({', '.join(self.untracked[:3])}{', ...' * (len(self.untracked) > 3)})"
+            )
         return " ".join(parts)
 
 
@@ -99,7 +101,9 @@ def git(folder: Path, *arguments: str) -> str | None:
     if not (folder / ".git").exists():
         return None
     try:
-        reply = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=20, check=False)
+        reply = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=20, check=False
+        )
     except (FileNotFoundError, subprocess.TimeoutExpired):
         return None
     return reply.stdout.rstrip("\n") if reply.returncode == 0 else None

@@ -6,7 +6,6 @@ outcome), a requeue (asked to end, or a retry within the budget) or the end of t
 
 import faulthandler
 import importlib
-import json
 import os
 import re
 import shlex
@@ -21,18 +20,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator.evidence import read_run
 from orchestrator.executors import signals
 from orchestrator.executors.place import job_place
 from orchestrator.executors.processes import Process
 from orchestrator.executors.records import Pack, read_json, write_json
-from orchestrator.journal import attempts_in, journal_path
 from orchestrator.snapshot import check_snapshot
 
 PAYLOADS = {"train": "orchestrator.job", "debug": "orchestrator.executors.debug_payload"}
+INLINE = "SCALEWRIGHT_INLINE"
 HANG_EXIT_CODE = 75
 ERROR_KEY_CHARACTERS = 200
 NOTIFY_TIMEOUT_S = 60.0
-ADVANCING_WITHOUT_PROGRESS = 3
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Carrier:
 def run_job(job_dir: Path) -> dict[str, str]:
     """Execute a pack; return each run's outcome. May leave through SystemExit, after a requeue."""
     pack = Pack.read(job_dir)
-    if os.environ.get("SCALEWRIGHT_INLINE") is None:
+    if INLINE not in os.environ:
         check_snapshot(Path(pack.root), pack.snapshot)
     signals.install()
     write_json(job_dir / "started.json", {"process": Process.this().to_dict(), "job": job_place(), "time": time.time()})
@@ -94,6 +93,7 @@ def reason_to_skip(submission_dir: Path, run_dir: Path) -> str | None:
 def note_outcome(submission_dir: Path, pack: Pack, run_dir: Path, outcome: str, error: str | None) -> None:
     """Count a run's error; stop the whole batch when as many runs as the budget says died of the same one."""
     if outcome != "failed":
+        forget_errors(submission_dir, run_dir)
         return
     folder = submission_dir / "errors" / error_key(error or "unknown error")
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,34 +107,17 @@ def note_outcome(submission_dir: Path, pack: Pack, run_dir: Path, outcome: str, 
     notify(pack, "batch-stopped", message)
 
 
+def forget_errors(submission_dir: Path, run_dir: Path) -> None:
+    """A run that got over its error no longer counts against the batch."""
+    for mark in (submission_dir / "errors").glob(f"*/{run_dir.name}"):
+        mark.unlink(missing_ok=True)
+
+
 def error_key(error: str) -> str:
     """Make errors that differ only in numbers, addresses and paths the same."""
     last = error.strip().splitlines()[-1] if error.strip() else "empty"
     plain = re.sub(r"0x[0-9a-f]+|/[^\s'\"]+|\d+", "#", last)
     return re.sub(r"[^A-Za-z#]+", "-", plain)[:ERROR_KEY_CHARACTERS].strip("-") or "error"
-
-
-def n_errors_without_progress(run_dir: Path) -> int:
-    """Count how many attempts in a row, the newest first, ended in an error without a token more than the one before."""
-    ends = [end_record(run_dir, attempt) for attempt in attempts_in(run_dir)]
-    count, best = 0, 0
-    for end in ends:
-        tokens = int(end.get("tokens") or 0) if end else 0
-        failed = bool(end) and end.get("outcome") == "failed"
-        count = (count + 1 if tokens <= best else 1) if failed else count
-        best = max(best, tokens)
-    return count
-
-
-def end_record(run_dir: Path, attempt: int) -> dict[str, Any]:
-    """Read an attempt's end record from the last line of its journal; empty when it has none."""
-    with journal_path(run_dir, attempt).open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - 65536))
-        lines = file.read().splitlines()
-    with suppress(ValueError, IndexError):
-        record = json.loads(lines[-1])
-        return dict(record) if record.get("type") == "end" else {}
-    return {}
 
 
 # --- what follows ------------------------------------------------------------------------------------------------------
@@ -145,7 +128,11 @@ def conclude(job_dir: Path, pack: Pack, outcomes: dict[str, str]) -> None:
     if signals.requested() and not all_have_outcomes(pack):
         requeue("asked to end")
         return
-    retry = [run_dir for run_dir in map(Path, pack.runs) if outcomes.get(run_dir.name) == "failed" and may_retry(run_dir, pack)]
+    retry = [
+        run_dir
+        for run_dir in map(Path, pack.runs)
+        if outcomes.get(run_dir.name) == "failed" and may_retry(run_dir, pack)
+    ]
     if retry and read_json(job_dir.parent / "batch_stopped.json") is None:
         requeue(f"to retry {len(retry)} failed runs")
         return
@@ -163,7 +150,7 @@ def all_have_outcomes(pack: Pack) -> bool:
 
 
 def may_retry(run_dir: Path, pack: Pack) -> bool:
-    return n_errors_without_progress(run_dir) <= pack.retry["errors"]
+    return read_run(run_dir).n_errors <= pack.retry["errors"]
 
 
 def requeue(why: str) -> None:
@@ -236,9 +223,20 @@ def notify(pack: Pack, event: str, message: str) -> None:
     """Run the user's command with the event and the message in its environment and on its standard input."""
     if not pack.notify:
         return
-    env = os.environ | {"SCALEWRIGHT_EVENT": event, "SCALEWRIGHT_MESSAGE": message, "SCALEWRIGHT_SUBMISSION": pack.submission_id}
+    env = os.environ | {
+        "SCALEWRIGHT_EVENT": event,
+        "SCALEWRIGHT_MESSAGE": message,
+        "SCALEWRIGHT_SUBMISSION": pack.submission_id,
+    }
     try:
-        done = subprocess.run(["/bin/sh", "-c", pack.notify], env=env, input=message + "\n", text=True, timeout=NOTIFY_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            ["/bin/sh", "-c", pack.notify],
+            env=env,
+            input=message + "\n",
+            text=True,
+            timeout=NOTIFY_TIMEOUT_S,
+            check=False,
+        )
         code = f"exit {done.returncode}"
     except subprocess.TimeoutExpired:
         code = f"no answer in {NOTIFY_TIMEOUT_S:.0f} s"

@@ -114,7 +114,9 @@ def start_record(run_dir: Path, token: str, state: State, behaviour: Behaviour) 
     }
 
 
-def steps(run_dir: Path, journal: Journal, owner: Ownership, state: State, behaviour: Behaviour) -> tuple[str, str | None]:
+def steps(
+    run_dir: Path, journal: Journal, owner: Ownership, state: State, behaviour: Behaviour
+) -> tuple[str, str | None]:
     while state.step < behaviour.steps:
         misbehave(journal.attempt, state.step, behaviour)
         time.sleep(behaviour.step_s)

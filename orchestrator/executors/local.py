@@ -29,13 +29,21 @@ def launch(jobs_dir: Path, chunk: Chunk) -> Chunk:
     command = [sys.executable, "-m", __name__, str(jobs_dir), chunk.submission_id, chunk.uuid]
     with log.open("ab") as output:
         launcher = subprocess.Popen(
-            command, cwd=root, env=job_environment(root), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            command,
+            cwd=root,
+            env=job_environment(root),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
     with suppress(subprocess.TimeoutExpired):
         launcher.wait(LAUNCH_TIMEOUT_S)
     launched = Chunk.read(chunk_path(jobs_dir, chunk.submission_id, chunk.uuid))
     if len(launched.jobs) < len(chunk.packs):
-        raise UserError(f"{log}: only {len(launched.jobs)} of {len(chunk.packs)} jobs could be started (the log says why)")
+        raise UserError(
+            f"{log}: only {len(launched.jobs)} of {len(chunk.packs)} jobs could be started (the log says why)"
+        )
     return launched
 
 
@@ -62,7 +70,11 @@ def main(jobs_dir: Path, submission_id: str, uuid: str) -> None:
         os.environ.update(job_environment(pack.root, pack.threads) | {"PYTHONPATH": os.environ["PYTHONPATH"]})
         job = executor.submit(Carrier(str(submission_dir / name)))
         process = Process.of(int(job.job_id))
-        chunk = replace(chunk, jobs=chunk.jobs | {name: process.to_dict() if process else {"pid": int(job.job_id), "host": "", "started": ""}})
+        chunk = replace(
+            chunk,
+            jobs=chunk.jobs
+            | {name: process.to_dict() if process else {"pid": int(job.job_id), "host": "", "started": ""}},
+        )
         chunk.write(jobs_dir)
 
 
@@ -86,7 +98,10 @@ def is_alive(chunk: Chunk, jobs_dir: Path, pack: str) -> bool | None:
 
     None where the job belongs to another machine, of which nothing can be said from here.
     """
-    processes = [chunk.jobs.get(pack), (read_json(jobs_dir / chunk.submission_id / pack / "started.json") or {}).get("process")]
+    processes = [
+        chunk.jobs.get(pack),
+        (read_json(jobs_dir / chunk.submission_id / pack / "started.json") or {}).get("process"),
+    ]
     known = [Process.from_dict(record).is_alive() for record in processes if record]
     if any(known):
         return True
@@ -94,9 +109,13 @@ def is_alive(chunk: Chunk, jobs_dir: Path, pack: str) -> bool | None:
 
 
 def end_jobs(chunk: Chunk, jobs_dir: Path, pack: str, signum: signal.Signals = signal.SIGTERM) -> bool:
-    """Ask a pack's job to end at its next checkpoint; tell whether the signal was sent."""
+    """Signal a pack's job, or its controller before the job has said that it started; tell whether the signal was sent."""
     started = read_json(jobs_dir / chunk.submission_id / pack / "started.json")
-    return bool(started) and Process.from_dict(started["process"]).send(signum)
+    job = Process.from_dict(started["process"]) if started else None
+    if job is not None and job.send(signum):
+        return True
+    controller = chunk.jobs.get(pack)
+    return bool(controller) and Process.from_dict(controller).send(signum)
 
 
 if __name__ == "__main__":

@@ -49,6 +49,7 @@ class Pack:
     payload: str = "train"
     threads: int = 1
     devices: int = 1
+    lanes: int = 1
     retry: dict[str, int] = field(default_factory=lambda: {"errors": 1, "same_error": 5})
     hang_s: float = 1800.0
     notify: str | None = None

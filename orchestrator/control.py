@@ -1,0 +1,121 @@
+"""What a person may do to runs that were planned or submitted: cancel, hold, pause, and take it back.
+
+A wish is a stop file in the run directory, so that it outlives this process and reaches every machine; a run that trains
+stops at its next checkpoint. Knows the database, the run directories and the executors.
+"""
+
+import signal
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from db import frames
+from db.engine import Database
+from db.store import set_run_states
+from orchestrator.executors import local, slurm_commands
+from orchestrator.executors.records import Chunk, Pack, read_chunks, write_json
+from orchestrator.study import Study
+from orchestrator.targets import Target
+
+IDLE = frozenset({"planned", "interrupted", "failed", "unknown", "held", "cancelled"})
+IN_A_JOB = frozenset({"claimed", "queued", "running"})
+WISHES = {"cancel": "cancelled", "hold": "held"}
+PAUSE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """What a stop request reached: runs that are stopped already, and runs that stop at their next checkpoint."""
+
+    n_now: int
+    n_asked: int
+    n_over: int
+
+
+def stop(target: Target, why: str, *, now: bool = False) -> Stopped:
+    """Ask runs to stop (`why`: cancel or hold); with `now` their jobs are killed without a checkpoint.
+
+    A run that is over stays as it is. Nothing stopped here is started again before `resume`, `retry` or `release`.
+    """
+    states = states_of(target.database, target.run_ids)
+    idle = [run_id for run_id, state in states.items() if state in IDLE]
+    busy = [run_id for run_id, state in states.items() if state in IN_A_JOB]
+    for run_id in idle + busy:
+        write_json(target.study.run_dir(run_id) / "stop", {"why": why, "time": time.time()})
+    waiting = stop_jobs(target.study, set(busy), now=now)
+    done = idle + [run_id for run_id in busy if run_id in waiting]
+    reason = "cancelled by its user" if why == "cancel" else "held by its user"
+    set_run_states(target.database, [(run_id, WISHES[why], reason, {"by": "user"}) for run_id in done])
+    return Stopped(len(done), len(busy) + len(idle) - len(done), len(states) - len(idle) - len(busy))
+
+
+def states_of(database: Database, run_ids: Sequence[str]) -> dict[str, str]:
+    frame = frames.runs(database)
+    states = dict(zip(frame["run_id"], frame["state"], strict=True))
+    return {run_id: states[run_id] for run_id in run_ids}
+
+
+def stop_jobs(study: Study, run_ids: set[str], *, now: bool) -> set[str]:
+    """Reach the jobs of runs; return the runs whose job will not start any more."""
+    stopped: set[str] = set()
+    for chunk, pack, runs in packs_with(study, run_ids):
+        whole = all(Path(run).name in run_ids or is_over(Path(run)) for run in runs)
+        mine = {Path(run).name for run in runs} & run_ids
+        if chunk.executor == "slurm":
+            stopped |= mine if whole and stop_slurm(chunk, pack, now=now) else set()
+        elif whole:
+            local.end_jobs(chunk, study.jobs_dir, pack, signal.SIGKILL if now else signal.SIGTERM)
+    return stopped
+
+
+def packs_with(study: Study, run_ids: set[str]) -> Iterator[tuple[Chunk, str, list[str]]]:
+    for chunk in read_chunks(study.jobs_dir):
+        for pack in chunk.packs:
+            runs = Pack.read(study.jobs_dir / chunk.submission_id / pack).runs
+            if any(Path(run).name in run_ids for run in runs):
+                yield chunk, pack, runs
+
+
+def is_over(run_dir: Path) -> bool:
+    return (run_dir / "DONE.json").exists()
+
+
+def stop_slurm(chunk: Chunk, pack: str, *, now: bool) -> bool:
+    """Take a job out of the queue while it waits; one that runs sees the stop file. Tell whether it will not start."""
+    job = chunk.job_of(pack)
+    if job is None:
+        return False
+    if now:
+        return slurm_commands.scancel([job]).ok
+    reply = slurm_commands.scancel(["--state=PENDING", job])
+    _, queue = slurm_commands.squeue()
+    return reply.ok and any(one.job == job and one.state == "CANCELLED" for one in queue)
+
+
+def take_back(target: Target, states: Iterable[str]) -> int:
+    """Make runs in one of `states` ready for the next submit; return how many."""
+    wanted = set(states)
+    chosen = [run_id for run_id, state in states_of(target.database, target.run_ids).items() if state in wanted]
+    for run_id in target.run_ids:
+        (target.study.run_dir(run_id) / "stop").unlink(missing_ok=True)
+    changes = [(run_id, "interrupted" if has_attempts(target.study, run_id) else "planned") for run_id in chosen]
+    return set_run_states(
+        target.database, [(run_id, state, "asked for again", {"by": "user"}) for run_id, state in changes]
+    )
+
+
+def has_attempts(study: Study, run_id: str) -> bool:
+    return any(study.run_dir(run_id).glob("journal.a*.jsonl"))
+
+
+def pause_local_jobs(study: Study, wait_s: float = PAUSE_S) -> int:
+    """Ask this machine's jobs of a study to end at a checkpoint and wait until they have; return how many there were."""
+    mine = [chunk for chunk in read_chunks(study.jobs_dir) if chunk.executor == "local"]
+    jobs = [(chunk, pack) for chunk in mine for pack in chunk.packs if local.is_alive(chunk, study.jobs_dir, pack)]
+    for chunk, pack in jobs:
+        local.end_jobs(chunk, study.jobs_dir, pack)
+    deadline = time.monotonic() + wait_s
+    while time.monotonic() < deadline and any(local.is_alive(chunk, study.jobs_dir, pack) for chunk, pack in jobs):
+        time.sleep(0.1)
+    return len(jobs)

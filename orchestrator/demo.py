@@ -1,0 +1,65 @@
+"""The whole path on one machine: data, plan, jobs, progress, fits, figures, two tables and a page. Safe to repeat."""
+
+import sys
+import time
+from pathlib import Path
+
+from orchestrator.errors import Partial
+from orchestrator.study import Study
+
+INTERRUPTED = 130
+
+
+def run_demo(file: Path) -> int:
+    """Run the experiment of `file` on this machine and report it; return the exit code.
+
+    Ctrl-C asks the jobs to stop at a checkpoint; the same command goes on from there.
+    """
+    from orchestrator.bill_text import print_plan, show_documents
+    from orchestrator.plan import plan_file, record
+    from orchestrator.workflow import describe, order_of, say_talk, submit_plan
+
+    began = time.monotonic()
+    plan, study = plan_file(file, progress=show_documents)
+    record(plan, study)
+    list(say_talk(study))
+    print_plan(plan, study, None)
+    order = order_of(plan, executor="local", max_parallel=None, payload="train")
+    try:
+        receipt = submit_plan(plan, study, order)
+        print(describe(receipt, "local"), file=sys.stderr)
+        follow_to_the_end(study, plan.experiment.name)
+    except KeyboardInterrupt:
+        return pause(study)
+    report(file, study, plan.experiment.name)
+    print(f"{time.monotonic() - began:.0f} s in all", file=sys.stderr)
+    return 0
+
+
+def follow_to_the_end(study: Study, experiment: str) -> None:
+    """Show progress until every run is over; raises Partial when some did not get their outcome."""
+    from orchestrator.observe import refresh
+    from orchestrator.watch import follow, headline
+    from orchestrator.workflow import read_progress
+
+    progress = follow(
+        lambda: read_progress(study, experiment), live=sys.stderr.isatty(), refresh=lambda: refresh(study)
+    )
+    print(headline(progress))
+    if progress.n_done == 0:
+        raise Partial("no run has a result: see `scalewright status --runs` and `scalewright logs RUN`")
+
+
+def pause(study: Study) -> int:
+    """Stop the jobs at a checkpoint, say one line."""
+    from orchestrator.control import pause_local_jobs
+
+    print("\nscalewright: stopping at a checkpoint ...", end=" ", file=sys.stderr, flush=True)
+    n_jobs = pause_local_jobs(study)
+    print(f"{n_jobs} jobs stopped; nothing is lost, the same command goes on from here", file=sys.stderr)
+    return INTERRUPTED
+
+
+def report(file: Path, study: Study, experiment: str) -> None:
+    """Fit, draw and print what the runs say."""
+    raise NotImplementedError

@@ -1,0 +1,115 @@
+"""What a run directory says about its run: outcome, attempts, last sign of life. Reads files only; no database, no cluster."""
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from orchestrator.executors.records import read_json
+from orchestrator.journal import attempts_in, journal_path
+
+TAIL_BYTES = 65536
+
+
+@dataclass(frozen=True)
+class AttemptFacts:
+    """One attempt, from the first and the last line of its journal."""
+
+    attempt: int
+    job: dict[str, Any]
+    tokens: int
+    outcome: str | None
+    error: str | None
+    last_sign: float
+
+    def is_of(self, cluster: str | None, job_id: str | None) -> bool:
+        """Tell whether this attempt was made by a job, named as the executor names it (`array_task`)."""
+        task = self.job.get("array_task")
+        own = str(self.job.get("job_id")) + ("" if task is None else f"_{task}")
+        return own == job_id and (cluster is None or self.job.get("cluster") == cluster)
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What is on disk of one run."""
+
+    run_id: str
+    done: dict[str, Any] | None
+    stop: dict[str, Any] | None
+    attempts: tuple[AttemptFacts, ...]
+
+    @property
+    def newest(self) -> AttemptFacts | None:
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def last_sign(self) -> float:
+        return max((attempt.last_sign for attempt in self.attempts), default=0.0)
+
+    @property
+    def n_errors(self) -> int:
+        """Count the errors in a row, the newest attempt first, without a token more than before them."""
+        return self.count_vain({"failed"})
+
+    @property
+    def n_vain(self) -> int:
+        """The same for errors and for attempts that died without a word."""
+        return self.count_vain({"failed", None})
+
+    def count_vain(self, outcomes: set[str | None]) -> int:
+        count, best = 0, 0
+        for attempt in self.attempts:
+            if attempt.outcome in outcomes:
+                count = count + 1 if attempt.tokens <= best else 1
+            best = max(best, attempt.tokens)
+        return count
+
+
+def read_run(run_dir: Path) -> RunFacts:
+    """Read a run directory; one that does not exist is a run without any sign."""
+    try:
+        attempts = tuple(read_attempt(run_dir, number) for number in attempts_in(run_dir))
+    except FileNotFoundError:
+        return RunFacts(run_dir.name, None, None, ())
+    return RunFacts(run_dir.name, read_json(run_dir / "DONE.json"), read_stop(run_dir), attempts)
+
+
+def read_attempt(run_dir: Path, number: int) -> AttemptFacts:
+    """Read the first line and the last whole lines of a journal; a torn last line is not there yet."""
+    path = journal_path(run_dir, number)
+    with path.open("rb") as file:
+        start = parse(file.readline()) or {}
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - TAIL_BYTES))
+        lines = file.read().splitlines()
+        last_sign = os.fstat(file.fileno()).st_mtime
+    last = next((record for record in map(parse, reversed(lines)) if record), start)
+    ended = last.get("type") == "end"
+    tokens = int(last.get("tokens") or last.get("resume_tokens") or 0)
+    return AttemptFacts(
+        number,
+        start.get("job") or {},
+        tokens,
+        last["outcome"] if ended else None,
+        last.get("error") if ended else None,
+        last_sign,
+    )
+
+
+def parse(line: bytes) -> dict[str, Any] | None:
+    with suppress(orjson.JSONDecodeError):
+        record = orjson.loads(line)
+        return record if isinstance(record, dict) else None
+    return None
+
+
+def read_stop(run_dir: Path) -> dict[str, Any] | None:
+    """Read who asked the run to stop; a stop file without a record was made by hand and means `cancel`."""
+    path = run_dir / "stop"
+    if not path.exists():
+        return None
+    record = parse(path.read_bytes()) if path.exists() else None
+    return record or {"why": "cancel"}

@@ -1,0 +1,120 @@
+"""What a SLURM cluster says of our jobs: one squeue and one sacct, put together. Knows no run and no database.
+
+squeue is the present, sacct -D the past with every incarnation of a requeued job; they lag and can disagree.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.executors import slurm_commands as commands
+from orchestrator.executors.processes import Process
+from orchestrator.executors.records import Chunk
+from orchestrator.executors.slurm import NEVER_SUBMITTED_S, adopt
+from orchestrator.reconcile import GRACE_S, JobFacts
+
+WAITING = frozenset(
+    {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
+)
+AT_WORK = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"})
+# Ends after which SLURM may start the job again: final only when the queue no longer has it.
+BEFORE_A_RESTART = frozenset({"REQUEUED", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "REVOKED"})
+
+
+@dataclass(frozen=True)
+class Looked:
+    """Facts by (chunk uuid, pack), the chunks as they are now, and what a person should be told."""
+
+    facts: dict[tuple[str, str], JobFacts]
+    chunks: list[Chunk]
+    talk: list[str]
+
+
+def look(jobs_dir: Path, chunks: Sequence[Chunk], now: float | None = None) -> Looked:
+    """Ask the cluster once for all chunks; adopt those whose job id is not known."""
+    queue_reply, queue = commands.squeue()
+    known = [chunk.job_id for chunk in chunks if chunk.job_id]
+    account_reply, accounted = commands.sacct(known)
+    kept = [chunk if chunk.job_id else adopt(jobs_dir, chunk, queue, accounted) or chunk for chunk in chunks]
+    queued = {job.job: job for job in queue}
+    incarnations: dict[str, list[commands.Accounted]] = {}
+    for record in accounted:
+        incarnations.setdefault(record.job, []).append(record)
+    facts = {
+        (chunk.uuid, pack): facts_of(chunk, pack, queue_reply.ok, queued, incarnations, now or time.time())
+        for chunk in kept
+        for pack in chunk.packs
+    }
+    talk = [] if queue_reply.ok else [f"the cluster does not answer ({queue_reply.error}); states are the last known"]
+    return Looked(facts, kept, talk)
+
+
+def facts_of(
+    chunk: Chunk,
+    pack: str,
+    queue_answers: bool,
+    queued: dict[str, commands.Queued],
+    incarnations: dict[str, list[commands.Accounted]],
+    now: float,
+) -> JobFacts:
+    job = chunk.job_of(pack)
+    if job is None:
+        return facts_of_unsubmitted(chunk, queue_answers, now)
+    return combine(queued.get(job), incarnations.get(job, []), queue_answers, now)
+
+
+def facts_of_unsubmitted(chunk: Chunk, queue_answers: bool, now: float) -> JobFacts:
+    """Nobody knows a job of this chunk: it waits for its submitter, or sbatch never happened."""
+    if not queue_answers:
+        return JobFacts("unreachable")
+    submitter = Process.from_dict(chunk.submitter)
+    if submitter.is_alive() or now - chunk.created < NEVER_SUBMITTED_S:
+        return JobFacts("pending", reason="being submitted")
+    return JobFacts("ended", "", "the cluster never got it")
+
+
+def combine(
+    queued: commands.Queued | None, past: Sequence[commands.Accounted], queue_answers: bool, now: float
+) -> JobFacts:
+    """Put the present and the past of one job together."""
+    last = past[-1] if past else None
+    over = last if last and last.state not in WAITING | AT_WORK else None
+    if queued is not None:
+        return of_queue(queued, past, over, now)
+    if over is None:
+        return JobFacts("absent" if queue_answers else "unreachable", last.state if last else "")
+    restarts = over.state in BEFORE_A_RESTART and (not queue_answers or now - (over.ended_at or now) < GRACE_S)
+    return JobFacts("absent" if queue_answers else "unreachable", over.state) if restarts else ended(over)
+
+
+def of_queue(
+    queued: commands.Queued, past: Sequence[commands.Accounted], over: commands.Accounted | None, now: float
+) -> JobFacts:
+    earlier = [record.state for record in past if record.state not in WAITING | AT_WORK]
+    code, reason = earlier[-1] if earlier else "", "" if queued.reason in ("None", "") else queued.reason
+    if queued.state in WAITING:
+        return JobFacts("pending", code, reason)
+    if queued.state in AT_WORK:
+        final = over is not None and over.state not in BEFORE_A_RESTART and now - (over.ended_at or now) > GRACE_S
+        words = f"squeue says {queued.state}, sacct says {over.state}" if final and over else ""
+        return JobFacts("running", code, reason, contradiction=words)
+    if over is not None and over.state == queued.state:
+        return ended(over)
+    return JobFacts("ended", queued.state, reason, by_user=queued.state == "CANCELLED")
+
+
+def ended(record: commands.Accounted) -> JobFacts:
+    by_user = record.state == "CANCELLED"
+    code = "" if record.exit_code in ("0:0", "") else f"exit code {record.exit_code}"
+    words = f"cancelled by {user_name(record.by)}" if by_user and record.by else code
+    return JobFacts("ended", record.state, words, record.ended_at, by_user)
+
+
+def user_name(uid: str) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(int(uid)).pw_name
+    except (KeyError, ValueError):
+        return f"uid {uid}"

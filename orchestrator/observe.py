@@ -1,0 +1,166 @@
+"""Look at every job that may still run and write what became of its runs: the step after journals were synced.
+
+One squeue and one sacct a look, for everything. Works from jobs/ and the run directories; the database gets the verdicts.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sqlalchemy import text
+
+from db.engine import Database
+from db.store import set_run_states
+from orchestrator.evidence import read_run
+from orchestrator.executors import local, slurm_facts
+from orchestrator.executors.processes import Process
+from orchestrator.executors.records import Chunk, Pack, read_chunks, read_json
+from orchestrator.reconcile import Claim, JobFacts, Verdict, judge
+from orchestrator.study import Study
+
+OPEN_STATES = frozenset({"claimed", "queued", "running", "unknown"})
+ABANDONED_S = 600.0
+
+
+def claims(database: Database) -> list[tuple[str, str, str | None]]:
+    """Return (run id, state, submission) of every run that a submission has and that is not over."""
+    query = "SELECT run_id, state, submission_id FROM runs WHERE state IN ('claimed', 'queued', 'running', 'unknown')"
+    with database.read() as connection:
+        return [(row[0], row[1], row[2]) for row in connection.execute(text(query))]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one look found: verdicts by run, and what a person should be told."""
+
+    verdicts: list[Verdict]
+    talk: list[str]
+
+
+def refresh(study: Study) -> list[str]:
+    """Bring the database up to date: read the journals, then look at the jobs. Returns what a person should be told."""
+    from db.engine import open_database
+    from orchestrator.sync import sync
+
+    receipt = sync(study)
+    database = open_database(study.database)
+    try:
+        look = observe(study, database)
+    finally:
+        database.close()
+    return [line for line in (receipt.notice, *look.talk) if line]
+
+
+def observe(study: Study, database: Database) -> Look:
+    """Judge every run that is claimed, queued, running or unknown, write the changes, and close what is over."""
+    claimed = {run_id: (state, submission) for run_id, state, submission in claims(database)}
+    if not claimed:
+        return Look([], [])
+    chunks = list(read_chunks(study.jobs_dir))
+    facts, chunks, talk = job_facts(study, chunks)
+    verdicts: list[Verdict] = []
+    for chunk in chunks:
+        found, n_open = judge_chunk(study, chunk, facts, claimed)
+        verdicts += found
+        if n_open == 0:
+            replace(chunk, closed=True).write(study.jobs_dir)
+    verdicts += abandoned(study, claimed, verdicts, chunks)
+    set_run_states(database, [(one.run_id, one.state, one.reason, one.evidence) for one in verdicts])
+    return Look(verdicts, talk + batch_messages(study, chunks))
+
+
+def job_facts(study: Study, chunks: Sequence[Chunk]) -> tuple[dict[tuple[str, str], JobFacts], list[Chunk], list[str]]:
+    """Ask each executor once; chunks whose job was found in the meantime come back adopted."""
+    facts: dict[tuple[str, str], JobFacts] = {}
+    on_slurm = [chunk for chunk in chunks if chunk.executor == "slurm"]
+    here = [chunk for chunk in chunks if chunk.executor != "slurm"]
+    for chunk in here:
+        facts |= {(chunk.uuid, pack): local_facts(study, chunk, pack) for pack in chunk.packs}
+    if not on_slurm:
+        return facts, here, []
+    found = slurm_facts.look(study.jobs_dir, on_slurm)
+    return facts | found.facts, here + found.chunks, found.talk
+
+
+def local_facts(study: Study, chunk: Chunk, pack: str) -> JobFacts:
+    """Tell what a job of this machine does; one that was never started waits while its submitter lives."""
+    if pack not in chunk.jobs:
+        submitter = Process.from_dict(chunk.submitter)
+        return JobFacts("pending") if submitter.is_alive() else JobFacts("ended", "", "it was never started")
+    alive = local.is_alive(chunk, study.jobs_dir, pack)
+    if alive is None:
+        return JobFacts("unreachable", reason=f"its processes are on {chunk.submitter.get('host')}")
+    return JobFacts("running") if alive else JobFacts("ended", "", "its process is gone")
+
+
+def judge_chunk(
+    study: Study,
+    chunk: Chunk,
+    facts: Mapping[tuple[str, str], JobFacts],
+    claimed: Mapping[str, tuple[str, str | None]],
+) -> tuple[list[Verdict], int]:
+    """Judge the runs of a chunk that are still claimed by its submission; count those that may yet change."""
+    verdicts: list[Verdict] = []
+    n_open = 0
+    for name in chunk.packs:
+        job = facts.get((chunk.uuid, name), JobFacts("unreachable"))
+        for run_dir, claim in claims_of_pack(study, chunk, name):
+            if claimed.get(run_dir.name, ("", None))[1] != chunk.submission_id:
+                continue
+            verdict = judge(read_run(run_dir), job, claim, time.time())
+            verdicts += [verdict] if verdict else []
+            n_open += verdict is None or verdict.state in OPEN_STATES
+        n_open += job.state in ("pending", "running")
+    return verdicts, n_open
+
+
+def claims_of_pack(study: Study, chunk: Chunk, name: str) -> Iterator[tuple[Path, Claim]]:
+    submission_dir = study.jobs_dir / chunk.submission_id
+    pack = Pack.read(submission_dir / name)
+    stopped = read_json(submission_dir / "batch_stopped.json")
+    claim = Claim(
+        submission_id=chunk.submission_id,
+        pack=name,
+        cluster=chunk.cluster,
+        job_id=chunk.job_of(name),
+        created=chunk.created,
+        batch_stopped=stopped["message"] if stopped else None,
+        started=(submission_dir / name / "started.json").exists(),
+        errors=pack.retry["errors"],
+    )
+    for run_dir in pack.runs:
+        yield Path(run_dir), claim
+
+
+def abandoned(
+    study: Study,
+    claimed: Mapping[str, tuple[str, str | None]],
+    verdicts: Sequence[Verdict],
+    chunks: Sequence[Chunk],
+) -> list[Verdict]:
+    """Free the runs whose submission died before it made a job for them."""
+    in_chunks = {Path(run).name for chunk in chunks for name in chunk.packs for run in packed_runs(study, chunk, name)}
+    free: list[Verdict] = []
+    for run_id, (state, submission) in claimed.items():
+        if state == "claimed" and run_id not in in_chunks and submission and is_dead(study, submission):
+            free.append(Verdict(run_id, "interrupted", "its submission ended before the job was made", {}))
+    return free
+
+
+def packed_runs(study: Study, chunk: Chunk, name: str) -> list[str]:
+    return Pack.read(study.jobs_dir / chunk.submission_id / name).runs
+
+
+def is_dead(study: Study, submission_id: str) -> bool:
+    """Tell whether whoever made a submission is gone; of another machine, after a while without a job."""
+    record = read_json(study.jobs_dir / submission_id / "submission.json")
+    if record is None:
+        return True
+    alive = Process.from_dict(record["submitter"]).is_alive()
+    return time.time() - record["created"] > ABANDONED_S if alive is None else not alive
+
+
+def batch_messages(study: Study, chunks: Sequence[Chunk]) -> list[str]:
+    records = (read_json(study.jobs_dir / chunk.submission_id / "batch_stopped.json") for chunk in chunks)
+    return sorted({record["message"] for record in records if record})

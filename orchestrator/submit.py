@@ -1,0 +1,233 @@
+"""Plan -> claims -> run directories, code snapshot, packs -> jobs. Safe to repeat, and to kill at any step.
+
+Order: the submission says on disk who makes it; one transaction claims runs; specs, snapshot and packs are written; each
+chunk's record is written before its jobs are started. Whoever comes next finds from these what was not finished.
+"""
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from db.engine import Database
+from db.store import SubmittedJob, claim_runs, record_submission
+from orchestrator.config_resources import Profile, Resources, Retry
+from orchestrator.errors import UserError
+from orchestrator.executors import inline, local, slurm
+from orchestrator.executors.processes import Process
+from orchestrator.executors.records import Chunk, Pack, write_json
+from orchestrator.planned import PlannedRun
+from orchestrator.scheduler import NamedPack, Work, balance, by_profile, cheap_first, group
+from orchestrator.snapshot import Snapshot, code_root, take_snapshot
+from orchestrator.spec import SPEC_FORMAT
+from orchestrator.study import Study
+
+AUTO_PACK_S = 1800.0
+
+
+@dataclass(frozen=True)
+class Order:
+    """How runs are to be carried out: the part of an experiments.yaml that is not part of any result."""
+
+    executor: str = "local"
+    resources: Resources = Resources()
+    max_parallel: int | None = None
+    retry: Retry = Retry()
+    notify: str | None = None
+    payload: str = "train"
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What one submission did."""
+
+    submission_id: str | None
+    n_claimed: int
+    n_jobs: int
+    snapshot: Snapshot | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def submit(study: Study, database: Database, runs: Sequence[PlannedRun], order: Order) -> Receipt:
+    """Hand over every run of `runs` that is planned or interrupted; what is done, running or in doubt is left alone."""
+    check_executor(order)
+    submission_id = new_submission_id()
+    announce(study, submission_id, order)
+    snapshot = take_snapshot(study.snapshots_dir)
+    claimed = claim_runs(
+        database, [run.run_id for run in runs], submission_id, executor=order.executor, snapshot=snapshot.content
+    )
+    if not claimed:
+        return Receipt(None, 0, 0)
+    wanted = set(claimed)
+    mine = [run for run in runs if run.run_id in wanted]
+    for run in mine:
+        write_spec(study, run, order.resources.profile(run.profile))
+    packs = make_packs(study, mine, order, n_free_cores(study))
+    write_packs(study, submission_id, packs, snapshot, order)
+    n_jobs = EXECUTORS[order.executor](study, database, submission_id, packs, order)
+    return Receipt(submission_id, len(claimed), n_jobs, snapshot)
+
+
+def new_submission_id() -> str:
+    return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + uuid.uuid4().hex[:6]
+
+
+def announce(study: Study, submission_id: str, order: Order) -> None:
+    """Say on disk who is about to submit, so that a claim whose maker died can be told from one being made."""
+    record = {
+        "submitter": Process.this().to_dict(),
+        "executor": order.executor,
+        "created": time.time(),
+        "payload": order.payload,
+    }
+    write_json(study.jobs_dir / submission_id / "submission.json", record, durable=True)
+
+
+def check_executor(order: Order) -> None:
+    if order.executor not in EXECUTORS:
+        raise UserError(f"{order.executor}: not an executor (expected {', '.join(EXECUTORS)})")
+    if order.executor == "slurm":
+        slurm.check_reachable()
+
+
+def write_spec(study: Study, run: PlannedRun, profile: Profile) -> None:
+    """Write the run directory's spec.json; a stop request of an earlier time is taken back by who submits again."""
+    record = {
+        "format": SPEC_FORMAT,
+        "run_id": run.run_id,
+        "identity": run.spec.to_dict(),
+        "settings": {"threads": profile.threads, "devices": profile.devices} | run.settings,
+        "planned": run.planned,
+    }
+    write_json(study.run_dir(run.run_id) / "spec.json", record)
+    (study.run_dir(run.run_id) / "stop").unlink(missing_ok=True)
+
+
+# --- packs -------------------------------------------------------------------------------------------------------------
+
+
+def make_packs(study: Study, runs: Sequence[PlannedRun], order: Order, n_cores: int) -> list[NamedPack]:
+    """Sort runs into jobs: as many as there are free cores on this machine, as the profile says on a cluster."""
+    work = [to_work(study, run) for run in runs]
+    packs: list[NamedPack] = []
+    for name, members in by_profile(work).items():
+        profile = order.resources.profile(name)
+        for pack in cut(members, profile, order, n_cores):
+            packs.append(NamedPack(f"p{len(packs):04d}", tuple(pack), name, profile))
+    return packs
+
+
+def to_work(study: Study, run: PlannedRun) -> Work:
+    wall_s = run.planned.get("wall_s")
+    flops = float(run.planned.get("flops_total") or 0.0)
+    return Work(run.run_id, str(study.run_dir(run.run_id)), wall_s, run.profile, flops)
+
+
+def cut(work: Sequence[Work], profile: Profile, order: Order, n_cores: int) -> list[list[Work]]:
+    """Cut a resource class into packs."""
+    if order.executor == "debug":
+        return [cheap_first(work)]
+    if order.executor == "local":
+        n_packs = min(order.max_parallel or n_cores, n_cores)
+        return balance(work, max(1, n_packs // max(profile.threads, profile.devices)))
+    return group(work, (profile.pack or auto_pack(work)) * profile.at_once)
+
+
+def auto_pack(work: Sequence[Work]) -> int:
+    """Choose how many runs share a job when nobody said: short ones together, so that starting up costs little."""
+    longest = max((one.wall_s for one in work if one.wall_s is not None), default=None)
+    return 1 if not longest else max(1, min(64, int(AUTO_PACK_S / longest)))
+
+
+def n_free_cores(study: Study) -> int:
+    """Count the cores (or GPUs) of this machine that no job of this study uses."""
+    from orchestrator.executors.records import read_chunks
+
+    total = local.n_gpus() or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    busy = sum(
+        bool(local.is_alive(chunk, study.jobs_dir, pack))
+        for chunk in read_chunks(study.jobs_dir)
+        if chunk.executor == "local"
+        for pack in chunk.packs
+    )
+    return max(1, total - busy)
+
+
+def write_packs(study: Study, submission_id: str, packs: Sequence[NamedPack], snapshot: Snapshot, order: Order) -> None:
+    for pack in packs:
+        Pack(
+            submission_id=submission_id,
+            name=pack.name,
+            runs=[one.run_dir for one in pack.work],
+            root=str(code_root()) if order.executor == "debug" else snapshot.root,
+            snapshot=snapshot.content,
+            commit=snapshot.commit,
+            dirty=snapshot.dirty or bool(snapshot.untracked),
+            payload=order.payload,
+            threads=pack.profile.threads,
+            devices=pack.profile.devices,
+            lanes=pack.profile.at_once if order.executor == "slurm" else 1,
+            retry={"errors": order.retry.errors, "same_error": order.retry.same_error},
+            hang_s=order.retry.hang_s,
+            notify=order.notify,
+        ).write(study.jobs_dir / submission_id / pack.name)
+
+
+# --- executors ---------------------------------------------------------------------------------------------------------
+
+
+def new_chunk(submission_id: str, executor: str, packs: Sequence[NamedPack], profile: str = "") -> Chunk:
+    names = [pack.name for pack in packs]
+    return Chunk(
+        uuid.uuid4().hex, submission_id, executor, names, time.time(), profile, submitter=Process.this().to_dict()
+    )
+
+
+def submit_local(study: Study, database: Database, submission_id: str, packs: Sequence[NamedPack], order: Order) -> int:
+    """Start every pack now, each as a process of its own that outlives this one."""
+    chunk = local.launch(study.jobs_dir, new_chunk(submission_id, "local", packs))
+    record_jobs(study, database, chunk, packs)
+    return len(packs)
+
+
+def submit_debug(study: Study, database: Database, submission_id: str, packs: Sequence[NamedPack], order: Order) -> int:
+    """Run the pack in this very process, one run after another: for a debugger, or a look at a traceback."""
+    chunk = inline.as_jobs(study.jobs_dir, new_chunk(submission_id, "debug", packs))
+    record_jobs(study, database, chunk, packs)
+    inline.run(study.jobs_dir, chunk)
+    return len(packs)
+
+
+def submit_slurm(study: Study, database: Database, submission_id: str, packs: Sequence[NamedPack], order: Order) -> int:
+    """Submit one array per resource class, cut at the site's limits; each array's record is written before sbatch."""
+    limits = slurm.read_limits()
+    for part in slurm.arrays(packs, limits):
+        chunk = slurm.launch(
+            study.jobs_dir,
+            new_chunk(submission_id, "slurm", part, part[0].profile_name),
+            part,
+            order.max_parallel,
+            limits,
+        )
+        record_jobs(study, database, chunk, part)
+    return len(packs)
+
+
+def record_jobs(study: Study, database: Database, chunk: Chunk, packs: Sequence[NamedPack]) -> None:
+    jobs = [
+        SubmittedJob(
+            job, [one.run_id for one in pack.work], str(study.jobs_dir / chunk.submission_id / pack.name), chunk.cluster
+        )
+        for pack in packs
+        if (job := chunk.job_of(pack.name)) is not None
+    ]
+    record_submission(database, chunk.submission_id, jobs)
+
+
+EXECUTORS: Mapping[str, Callable[[Study, Database, str, Sequence[NamedPack], Order], int]] = {
+    "local": submit_local,
+    "slurm": submit_slurm,
+    "debug": submit_debug,
+}

@@ -37,8 +37,8 @@ class Certificate:
 
     `predicted_decrease` is what one more Newton step promises, `gradient_norm` and `smallest_eigenvalue` are those of
     the Hessian scaled to a unit diagonal, `share_of_seeds` of `n_seeds` ended at the best value, `second_best`
-    is the next distinct value (None when all agree), `at_bound` names coordinates at the edge of their range, `condition` is the
-    condition number of the Jacobian with unit columns.
+    is the next distinct value (None when all agree), `at_bound` names coordinates at the edge of their range,
+    `condition` is the condition number of the Jacobian with unit columns.
     """
 
     converged: bool
@@ -147,11 +147,15 @@ class Mapped:
         return value, jacobian @ self.matrix
 
     def evaluator(self, objective: Objective, weights: Array) -> Evaluate:
-        inside = self.inner.evaluator(objective, weights)
+        inside, inner = self.inner.evaluator(objective, weights), self.inner.box
+        slack = 1e-9 * (inner.upper - inner.lower)
 
         def evaluate(phi: Array, rows: NDArray[np.intp]) -> Local:
-            local = inside(phi @ self.matrix.T, rows)
-            return Local(local.value, local.gradient @ self.matrix, self.matrix.T @ local.hessian @ self.matrix)
+            theta = phi @ self.matrix.T
+            local = inside(theta, rows)
+            outside = ((theta < inner.lower - slack) | (theta > inner.upper + slack)).any(axis=1)
+            value = np.where(outside, np.inf, local.value)
+            return Local(value, local.gradient @ self.matrix, self.matrix.T @ local.hessian @ self.matrix)
 
         return evaluate
 

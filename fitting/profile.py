@@ -1,9 +1,9 @@
 """Profile likelihood: how far one parameter can move before the fit gets worse than chance allows. Knows numpy only.
 
-One coordinate (or a linear combination of them) is fixed at a grid of values, the rest re-solved in one batch.
+One coordinate (or a linear combination of them) is fixed at a grid of values, the rest re-solved in one batch. Each value
+is tried from the solutions of its neighbours as well, so that a second valley is found where there is one.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,64 +12,106 @@ from fitting.losses import Objective
 from fitting.problem import Problem, map_coordinate
 from fitting.solver import Array, minimise
 
-GRID_POINTS = 24
-ZOOMS = 2
+GRID_POINTS = 16
 
 
 @dataclass(frozen=True)
 class ProfileRange:
-    """Ends of a profile interval; None where the deviance never reaches the threshold within the parameter's range."""
+    """Ends of a profile interval; None where the objective never rises enough within the parameter's range."""
 
     low: float | None
     high: float | None
 
 
-def deviance_along(problem: Problem, objective: Objective, best: Array, index: int, values: Array) -> Array:
-    """Return f(value) minimised over the other coordinates, at each value of coordinate `index`."""
-    starts = np.repeat(best[None], len(values), axis=0)
-    starts[:, index] = values
-    free = np.ones(starts.shape, dtype=bool)
-    free[:, index] = False
-    theta, weights = starts, np.ones((1, len(problem.log_loss)))
-    for delta in objective.stages()[-2:]:
-        solution = minimise(problem.evaluator(objective.with_delta(delta), weights), theta, problem.box, free)
-        theta = solution.theta
-    return solution.value
+@dataclass(frozen=True)
+class ProfileCurve:
+    """The objective minimised over the other coordinates at each value of one; `theta` (n_values, n_theta)."""
+
+    values: Array
+    objective: Array
+    theta: Array
 
 
 def profile_range(
     problem: Problem, objective: Objective, best: Array, combination: Array, threshold: float
 ) -> ProfileRange:
     """Return where the objective has risen by `threshold`, on each side of `best`, along a combination of theta."""
-    index = _own_index(combination)
+    index = int(np.argmax(np.abs(combination)))  # the one that bends most: the others start where they were
     mapped = map_coordinate(problem, index, combination)
     phi = np.asarray(np.linalg.solve(mapped.matrix, best), dtype=np.float64)
-    floor = float(problem.evaluator(objective, np.ones((1, len(problem.log_loss))))(best[None], np.arange(1)).value[0])
-
-    def rise(values: Array) -> Array:
-        return deviance_along(mapped, objective, phi, index, values) - floor - threshold
-
-    low = _crossing(rise, phi[index], mapped.box.lower[index])
-    return ProfileRange(low, _crossing(rise, phi[index], mapped.box.upper[index]))
-
-
-def _own_index(combination: Array) -> int:
-    """The coordinate that the combination replaces: the one with coefficient one."""
-    return int(np.argmin(np.abs(combination - 1.0)))
-
-
-def _crossing(rise: "Callable[[Array], Array]", centre: float, end: float) -> float | None:
-    """Find the first crossing between the optimum and the end of the range by two batched zooms."""
-    start, stop, above_stop = centre, end, np.nan
     steps = np.linspace(0, 1, GRID_POINTS + 1)[1:] ** 3  # dense near the optimum
-    for _ in range(ZOOMS + 1):
-        values = start + (stop - start) * steps
-        height = np.asarray(rise(values))
-        over = np.flatnonzero(height > 0)
-        if not len(over):
-            return None if np.isnan(above_stop) else float(stop)
-        first = int(over[0])
-        above_stop = height[first]
-        start, stop = (start if first == 0 else float(values[first - 1])), float(values[first])
-        steps = np.linspace(0, 1, GRID_POINTS + 1)[1:]
-    return 0.5 * (start + stop)
+    sides = [phi[index] + (end - phi[index]) * steps for end in (mapped.box.lower[index], mapped.box.upper[index])]
+    coarse = profile_curve(mapped, objective, phi, index, np.concatenate(sides))
+    ceiling = _value_at(mapped, objective, phi) + threshold
+    parts = (slice(0, GRID_POINTS), slice(GRID_POINTS, None))
+    low, high = (_crossing(mapped, objective, index, _with_centre(coarse, part, phi, index), ceiling) for part in parts)
+    return ProfileRange(low, high)
+
+
+def profile_curve(problem: Problem, objective: Objective, best: Array, index: int, values: Array) -> ProfileCurve:
+    """Profile coordinate `index` over `values` (any order), from `best` and then from neighbouring solutions."""
+    curve = _solve_at(problem, objective, index, values, np.repeat(best[None], len(values), axis=0))
+    return _from_neighbours(problem, objective, index, curve)
+
+
+def _from_neighbours(problem: Problem, objective: Objective, index: int, curve: ProfileCurve) -> ProfileCurve:
+    order = np.argsort(curve.values, kind="stable")
+    for shift in (1, -1):
+        starts = curve.theta.copy()
+        starts[order] = curve.theta[np.roll(order, shift)]
+        curve = _better(curve, _solve_at(problem, objective, index, curve.values, starts))
+    return curve
+
+
+def _solve_at(problem: Problem, objective: Objective, index: int, values: Array, starts: Array) -> ProfileCurve:
+    theta = starts.copy()
+    theta[:, index] = values
+    free = np.ones(theta.shape, dtype=bool)
+    free[:, index] = False
+    weights = np.ones((1, len(problem.log_loss)))
+    for delta in objective.stages()[-2:]:
+        evaluate = problem.evaluator(objective.with_delta(delta), weights)
+        solution = minimise(evaluate, theta, problem.box, free, max_steps=100)
+        theta = solution.theta
+    return ProfileCurve(values, solution.value, solution.theta)
+
+
+def _better(first: ProfileCurve, second: ProfileCurve) -> ProfileCurve:
+    wins = second.objective < first.objective
+    return ProfileCurve(
+        first.values,
+        np.where(wins, second.objective, first.objective),
+        np.where(wins[:, None], second.theta, first.theta),
+    )
+
+
+def _value_at(problem: Problem, objective: Objective, phi: Array) -> float:
+    evaluate = problem.evaluator(objective, np.ones((1, len(problem.log_loss))))
+    return float(evaluate(phi[None], np.arange(1)).value[0])
+
+
+def _with_centre(curve: ProfileCurve, part: slice, phi: Array, index: int) -> ProfileCurve:
+    """One side of the coarse curve, with the optimum in front."""
+    return ProfileCurve(
+        np.concatenate([[phi[index]], curve.values[part]]),
+        np.concatenate([[-np.inf], curve.objective[part]]),
+        np.concatenate([phi[None], curve.theta[part]]),
+    )
+
+
+def _crossing(problem: Problem, objective: Objective, index: int, side: ProfileCurve, ceiling: float) -> float | None:
+    """Find the last value below the ceiling, zoom between it and the next, and interpolate."""
+    below = np.flatnonzero(side.objective <= ceiling)
+    last = int(below[-1])
+    if last == len(side.values) - 1:
+        return None
+    values = np.linspace(side.values[last], side.values[last + 1], GRID_POINTS + 1)
+    starts = (np.repeat(side.theta[[k]], len(values), axis=0) for k in (last, last + 1))
+    first, second = (_solve_at(problem, objective, index, values, start) for start in starts)
+    fine = _from_neighbours(problem, objective, index, _better(first, second)).objective
+    k = max(int(np.flatnonzero(fine <= ceiling)[-1]) if (fine <= ceiling).any() else 0, 0)
+    if k == len(values) - 1:
+        return float(values[-1])
+    rise = fine[k + 1] - fine[k]
+    part = (ceiling - fine[k]) / rise if np.isfinite(rise) and rise > 0 else 0.0
+    return float(values[k] + np.clip(part, 0, 1) * (values[k + 1] - values[k]))

@@ -22,6 +22,7 @@ from fitting.uncertainty import Noise, t_quantile
 
 Array = NDArray[np.float64]
 RECORD_FORMAT = 1
+WIDEST = 10.0
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ class Parameter:
 
     @property
     def identified(self) -> bool:
-        """Whether the data bound the parameter on both sides."""
-        return self.one_sided is None
+        """Whether the data bound the parameter on both sides, to within a factor of ten."""
+        return self.one_sided is None and self.high <= WIDEST * self.low
 
 
 @dataclass(frozen=True)
@@ -248,7 +249,7 @@ def interval_text(parameter: Parameter) -> str:
         return f"at least {parameter.low:.4g}"
     if parameter.one_sided == "none":
         return "not identified"
-    return f"{parameter.low:.4g} to {parameter.high:.4g}"
+    return f"{parameter.low:.4g} to {parameter.high:.4g}" + ("" if parameter.identified else ", not identified")
 
 
 def _parameter_line(parameter: Parameter) -> str:

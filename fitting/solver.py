@@ -13,8 +13,9 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 FIRST_DAMPING = 1e-4  # relative to a unit diagonal
+STIFF = 2e-3  # damping that leaves flat directions alone while the others return to the valley floor
 LAST_DAMPING = 1e10  # a row that needs more cannot be improved in double precision
-FLAT = 1e-4  # of the least-squares curvature: where Huber's Hessian vanishes, steps are measured in this unit
+FLAT = 1e-8  # of the least-squares curvature: where Huber's Hessian vanishes, steps are measured in this unit
 STEP_TOLERANCE = 1e-13
 DECREASE_TOLERANCE = 1e-15
 
@@ -63,6 +64,15 @@ class _Step:
     smallest: Array
 
 
+@dataclass(frozen=True)
+class _Limits:
+    """What constrains the steps of some rows."""
+
+    box: Box
+    free: Mask
+    damping: Array
+
+
 def minimise(evaluate: Evaluate, start: Array, box: Box, free: Mask, *, max_steps: int = 200) -> Solution:
     """Minimise every row from its start; rows that have converged freeze and cost nothing more.
 
@@ -77,11 +87,13 @@ def minimise(evaluate: Evaluate, start: Array, box: Box, free: Mask, *, max_step
     for count in range(max_steps):
         step = _newton_step(theta[rows], local, box, free[rows], damping[rows])
         _record(final, rows, theta, local, step, count)
-        done = _is_done(step, local, damping[rows])
-        rows, local, step = rows[~done], _take(local, ~done), _take_step(step, ~done)
+        going = ~_is_done(step, local, damping[rows])
+        rows, local = rows[going], _take(local, going)
         if not len(rows):
             break
-        local = _try(evaluate, theta, rows, local, step, box, damping)
+        limits = _Limits(box, free[rows], damping[rows])
+        local, better = _try(evaluate, theta, rows, local, step.move[going], limits)
+        damping[rows] = np.where(better, damping[rows] * 0.1, np.maximum(damping[rows], 1e-6) * 8.0)
     return final
 
 
@@ -104,12 +116,8 @@ def _is_done(step: _Step, local: Local, damping: Array) -> Mask:
     return done
 
 
-def _take(local: Local, keep: Mask) -> Local:
+def _take(local: Local, keep: Mask | NDArray[np.intp]) -> Local:
     return Local(local.value[keep], local.gradient[keep], local.hessian[keep])
-
-
-def _take_step(step: _Step, keep: Mask) -> _Step:
-    return _Step(step.move[keep], step.predicted[keep], step.gradient_norm[keep], step.smallest[keep])
 
 
 def _newton_step(theta: Array, local: Local, box: Box, free: Mask, damping: Array) -> _Step:
@@ -123,24 +131,47 @@ def _newton_step(theta: Array, local: Local, box: Box, free: Mask, damping: Arra
     np.einsum("bii->bi", scaled)[...] += ~loose
     values, vectors = np.linalg.eigh(scaled)
     along = np.einsum("bij,bi->bj", vectors, local.gradient * inverse)
-    stiffness = np.maximum(np.abs(values), 1e-14)
-    move = -inverse * np.einsum("bij,bj->bi", vectors, along / (stiffness + damping[:, None]))
+    sharp = np.maximum(np.abs(values), 1e-14)
+    move = -inverse * np.einsum("bij,bj->bi", vectors, along / (sharp + damping[:, None]))
     norm = np.linalg.norm(local.gradient * inverse, axis=1)
-    return _Step(move, 0.5 * (along**2 / stiffness).sum(axis=1), norm, values[:, 0])
+    return _Step(move, 0.5 * (along**2 / sharp).sum(axis=1), norm, values[:, 0])
 
 
 def _try(
-    evaluate: Evaluate, theta: Array, rows: NDArray[np.intp], local: Local, step: _Step, box: Box, damping: Array
-) -> Local:
-    """Take the step in the rows where it lowers the objective, raise the damping in the others; `theta` is updated."""
-    trial = np.clip(theta[rows] + step.move, box.lower, box.upper)
-    new = evaluate(trial, rows)
-    better = new.value < local.value  # false for NaN
-    theta[rows] = np.where(better[:, None], trial, theta[rows])
-    relaxed = np.maximum(damping[rows] * 0.1, 1e-14)
-    damping[rows] = np.where(better, relaxed, np.maximum(damping[rows], 1e-6) * 8.0)
-    return Local(
-        np.where(better, new.value, local.value),
-        np.where(better[:, None], new.gradient, local.gradient),
-        np.where(better[:, None, None], new.hessian, local.hessian),
-    )
+    evaluate: Evaluate, theta: Array, rows: NDArray[np.intp], local: Local, move: Array, limits: _Limits
+) -> tuple[Local, Mask]:
+    """Take the step in the rows where it lowers the objective; `theta` is updated. Also return which rows took it."""
+    trial = np.clip(theta[rows] + move, limits.box.lower, limits.box.upper)
+    new = _copy(evaluate(trial, rows))
+    _bend(evaluate, trial, rows, new, local.value, limits)
+    better: Mask = new.value < local.value  # false for NaN
+    theta[rows[better]] = trial[better]
+    _put(new, np.flatnonzero(~better), _take(local, ~better))
+    return new, better
+
+
+def _bend(
+    evaluate: Evaluate, trial: Array, rows: NDArray[np.intp], new: Local, before: Array, limits: _Limits
+) -> None:
+    """Where a step went uphill, take one stiff step more from its end before judging it: this follows a curved valley.
+
+    Rows of `trial` and `new` are replaced where this ends below `before`, the value that the step started from.
+    """
+    failed = np.flatnonzero(~(new.value < before) & np.isfinite(new.gradient).all(axis=1))
+    if not len(failed):
+        return
+    damping = np.maximum(limits.damping[failed], STIFF)
+    step = _newton_step(trial[failed], _take(new, failed), limits.box, limits.free[failed], damping)
+    bent = np.clip(trial[failed] + step.move, limits.box.lower, limits.box.upper)
+    again = evaluate(bent, rows[failed])
+    good = again.value < before[failed]
+    trial[failed[good]] = bent[good]
+    _put(new, failed[good], _take(again, good))
+
+
+def _copy(local: Local) -> Local:
+    return Local(local.value.copy(), local.gradient.copy(), local.hessian.copy())
+
+
+def _put(local: Local, rows: NDArray[np.intp], other: Local) -> None:
+    local.value[rows], local.gradient[rows], local.hessian[rows] = other.value, other.gradient, other.hessian

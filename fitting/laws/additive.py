@@ -16,7 +16,7 @@ from fitting.solver import Box, Evaluate, Local
 Array = NDArray[np.float64]
 
 EXPONENT_BOX = (0.0, 4.0)
-COEFFICIENT_REACH = (14.0, 4.0)  # e-folds that a term, at the centre of the points, may lie below or above the losses
+COEFFICIENT_REACH = (12.0, 4.0)  # e-folds that a term, at the centre of the points, may lie below or above the losses
 GRID = np.linspace(0.02, 1.5, 32)
 
 
@@ -127,7 +127,7 @@ def build(law: AdditiveLaw, log_axes: dict[str, Array], log_loss: Array, methods
     centred = {axis: values - centres[axis] for axis, values in log_axes.items()}
     z = features(law, names, centred, methods)
     is_log = np.array([name.split("[")[0] in law.coefficients for name in names])
-    return AdditiveProblem(law, names, is_log, z, log_loss, _uncentre(law, names, centres), _box(is_log, log_loss, z))
+    return AdditiveProblem(law, names, is_log, z, log_loss, _uncentre(law, names, centres), _box(is_log, _is_floor(law, names), log_loss, z))
 
 
 def features(law: AdditiveLaw, names: tuple[str, ...], log_axes: dict[str, Array], methods: NDArray[np.str_]) -> Array:
@@ -163,10 +163,16 @@ def _uncentre(law: AdditiveLaw, names: tuple[str, ...], centres: dict[str, float
     return matrix
 
 
-def _box(is_log: NDArray[np.bool_], log_loss: Array, z: Array) -> Box:
+def _is_floor(law: AdditiveLaw, names: tuple[str, ...]) -> NDArray[np.bool_]:
+    """True for coefficients without an exponent: they cannot exceed the losses."""
+    floors = {term.coefficient for term in law.terms if term.exponent is None}
+    return np.array([name.split("[")[0] in floors for name in names])
+
+
+def _box(is_log: NDArray[np.bool_], is_floor: NDArray[np.bool_], log_loss: Array, z: Array) -> Box:
     below, above = COEFFICIENT_REACH
     lower = np.where(is_log, log_loss.min() - below, EXPONENT_BOX[0])
-    upper = np.where(is_log, log_loss.max() + above, EXPONENT_BOX[1])
+    upper = np.where(is_log, log_loss.max() + above * ~is_floor, EXPONENT_BOX[1])
     return Box(lower, upper, (z**2).sum(axis=(0, 1)) / len(z) ** 2)
 
 

@@ -141,6 +141,10 @@ def read_pairs(value: Any) -> Any:
     return tuple(read_pair(item) for item in read_many(value))
 
 
+def read_data(value: Any) -> Any:
+    return {"corpus": value} if isinstance(value, str | list) else value
+
+
 def read_at(value: Any) -> Any:
     return value if isinstance(value, dict) or value is None else {"at": value}
 
@@ -149,7 +153,7 @@ class Experiment(Section):
     """One named grid: what is trained, how, and where."""
 
     name: Text = Field(alias="experiment")
-    data: DataSource = DataSource()
+    data: Annotated[DataSource, BeforeValidator(read_data)] = DataSource()
     sizes: Annotated[dict[str, Size], BeforeValidator(read_sizes)]
     budgets: Annotated[dict[str, Budget], BeforeValidator(read_budgets)]
     methods: Annotated[tuple[Method, ...], BeforeValidator(read_methods)]

@@ -1,10 +1,10 @@
 """Whether the names in an Experiment refer to something and its shapes can be built. Knows the tables of models."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from orchestrator.config import Experiment, Method, Size
-from orchestrator.learning_rate import PowerRule, names_of
+from orchestrator.learning_rate import PowerRule, TableRule, names_of
 from orchestrator.recipes import RECIPES
 from orchestrator.values import choose, read_positive
 from orchestrator.yaml_text import KeyPath
@@ -15,6 +15,7 @@ ANY_VOCAB_SIZE = 256
 
 def check_names(experiment: Experiment) -> None:
     """Raise UserError at the first name that refers to nothing or the first shape that cannot be built."""
+    check_data(experiment)
     check_labels(experiment)
     check_recipes(experiment)
     check_rates(experiment)
@@ -33,7 +34,17 @@ def check_name(experiment: Experiment, path: KeyPath, name: str, valid: Iterable
 
 def method_path(experiment: Experiment, place: int) -> KeyPath:
     written = experiment.source.value["methods"]
-    return ("methods", list(written)[place]) if isinstance(written, dict) else ("methods", place)
+    if isinstance(written, dict):
+        return ("methods", list(written)[place])
+    return ("methods", place) if isinstance(written, list) else ("methods",)
+
+
+def check_data(experiment: Experiment) -> None:
+    data, error = experiment.data, experiment.source.error
+    if data.tokenizer == "bpe" and data.vocab_size is None:
+        raise error(("data", "tokenizer"), "a bpe tokenizer needs its size, for example vocab_size: 4096")
+    if data.tokenizer != "bpe" and data.vocab_size is not None:
+        raise error(("data", "vocab_size"), f'only for tokenizer: bpe; "{data.tokenizer}" has its own size')
 
 
 def check_labels(experiment: Experiment) -> None:
@@ -54,17 +65,23 @@ def check_recipes(experiment: Experiment) -> None:
 
 
 def check_rates(experiment: Experiment) -> None:
-    rules: list[tuple[KeyPath, Any]] = [(("lr",), experiment.lr)]
-    rules += [((*method_path(experiment, place), "lr"), method.lr) for place, method in enumerate(experiment.methods)]
-    methods = {name for method in experiment.methods for name in (method.name, method.method)}
-    valid = [*dict.fromkeys([*experiment.labels, *sorted(methods), *experiment.sizes, *experiment.budgets, "default"])]
-    for path, rule in rules:
-        has_values = isinstance(experiment.source.value.get("lr"), dict) and "values" in experiment.source.value["lr"]
+    for path, rule in all_rules(experiment):
+        inner: KeyPath = ("values",) if isinstance(rule, TableRule) and experiment.source.at((*path, "values")) else ()
         for below, name in names_of(rule):
-            inner = ("values", *below) if has_values and path == ("lr",) else below
-            check_name(experiment, (*path, *inner), name, valid, "method, size or budget")
+            check_name(experiment, (*path, *inner, *below), name, rate_names(experiment), "method, size or budget")
         if isinstance(rule, PowerRule):
             check_reference(experiment, path, rule)
+
+
+def all_rules(experiment: Experiment) -> Iterator[tuple[KeyPath, Any]]:
+    yield ("lr",), experiment.lr
+    for place, method in enumerate(experiment.methods):
+        yield (*method_path(experiment, place), "lr"), method.lr
+
+
+def rate_names(experiment: Experiment) -> list[str]:
+    methods = [method.method for method in experiment.methods]
+    return [*dict.fromkeys([*experiment.labels, *methods, *experiment.sizes, *experiment.budgets, "default"])]
 
 
 def check_reference(experiment: Experiment, path: KeyPath, rule: PowerRule) -> None:
@@ -77,7 +94,7 @@ def check_reference(experiment: Experiment, path: KeyPath, rule: PowerRule) -> N
 
 def check_grid(experiment: Experiment) -> None:
     for place, group in enumerate(experiment.grid):
-        path: KeyPath = ("grid", place) if isinstance(experiment.source.value.get("grid"), list) else ("grid",)
+        path: KeyPath = ("grid", place) if isinstance(experiment.source.at(("grid",)), list) else ("grid",)
         check_axes(experiment, path, group.axes)
         check_axes(experiment, (*path, "zip"), group.zip)
         for number, selector in enumerate(group.exclude):
@@ -116,22 +133,26 @@ def check_resources(experiment: Experiment) -> None:
 
 def check_shapes(experiment: Experiment) -> None:
     """Build every model's spec once: first the sizes alone, then each method at each size."""
-    from models.methods import METHODS
-
     for name, size in experiment.sizes.items():
         try_spec(experiment, ("sizes", name), size, Method(method=PLAIN_METHOD))
     for place, method in enumerate(experiment.methods):
         path = method_path(experiment, place)
-        below: KeyPath = ("method",) if isinstance(written_method(experiment, place), dict) else ()
-        check_name(experiment, (*path, *below), method.method, METHODS, "method")
+        check_tables(experiment, path, method)
         for size in experiment.sizes.values():
             try_spec(experiment, path, size, method)
 
 
-def written_method(experiment: Experiment, place: int) -> object:
-    written = experiment.source.value["methods"]
-    many = list(written.values()) if isinstance(written, dict) else written if isinstance(written, list) else [written]
-    return many[place]
+def check_tables(experiment: Experiment, path: KeyPath, method: Method) -> None:
+    from models.gating import GATES
+    from models.inits import INITS
+    from models.methods import METHODS
+
+    in_full = isinstance(experiment.source.at(path), dict)
+    tables: dict[str, Iterable[str]] = {"method": METHODS, "gate": GATES, "init": INITS}
+    for key, table in tables.items():
+        name = getattr(method, key)
+        if name is not None:
+            check_name(experiment, (*path, key) if in_full else path, name, table, key)
 
 
 def try_spec(experiment: Experiment, path: KeyPath, size: Size, method: Method) -> None:

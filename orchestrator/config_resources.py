@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from orchestrator.sections import Count, Duration, Options, Positive, Section, Text, Texts, Whole
-from orchestrator.values import choose, read_duration_s
+from orchestrator.sections import Count, Duration, Options, Positive, Section, Text, Texts, Whole, read_many
+from orchestrator.values import choose, read_duration_s, read_positive_count
 
 EXECUTORS = ("local", "slurm", "debug")
 
@@ -17,13 +17,15 @@ def read_time(value: Any) -> float | None:
 
 def read_pack(value: Any) -> int | None:
     """Read how many runs one job trains; `auto` is None: the executor balances by planned time."""
-    from orchestrator.values import read_positive_count
-
     return None if value is None or value == "auto" else read_positive_count(value)
 
 
 class Profile(Section):
-    """What one job asks of the site. None means: not asked, the site's default."""
+    """What one job asks of the site. None means: not asked, the site's default.
+
+    pack: runs a job trains one after another; at_once: how many of them at a time. micro_batch: sequences that a device
+    holds at once, the rest of the batch is accumulated. flops_per_s: assumed speed of a device, until one is measured.
+    """
 
     partition: Text | None = None
     account: Text | None = None
@@ -39,6 +41,7 @@ class Profile(Section):
     at_once: Count = 1
     devices: Count = 1
     threads: Count = 1
+    micro_batch: Count | None = None
     flops_per_s: Positive | None = None
 
 
@@ -64,7 +67,7 @@ class Resources(Section):
     """Named profiles and the rules that pick one; without rules the first profile serves every run."""
 
     profiles: dict[str, Profile] = {}
-    rules: tuple[ProfileRule, ...] = ()
+    rules: Annotated[tuple[ProfileRule, ...], BeforeValidator(read_many)] = ()
 
     def pick(self, *, size: str, label: str, n_params: int) -> str:
         """Return the name of the profile for a run; `default` where none is declared."""

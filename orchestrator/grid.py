@@ -46,8 +46,23 @@ def expand(experiment: Experiment) -> list[Point]:
         for values in group_values(experiment, group, defaults, place):
             keep_point(experiment, group, points, point_of(values, group, place))
     if not points:
-        raise experiment.source.error(("grid",), "the grid is empty: every point is excluded")
+        raise experiment.source.error(("exclude",), "leaves no point of the grid")
     return list(points.values())
+
+
+def unused_selectors(experiment: Experiment) -> list[str]:
+    """Return the key paths of the selectors that match no point, where a mistake is likely."""
+    defaults = declared_axes(experiment)
+    groups = [list(group_values(experiment, group, defaults, n)) for n, group in enumerate(experiment.grid)]
+    everywhere = [values for group in groups for values in group]
+    selectors = [
+        (f"{key}[{n}]", selector, everywhere)
+        for key in ("exclude", "holdout")
+        for n, selector in enumerate(getattr(experiment, key))
+    ]
+    for place, group in enumerate(experiment.grid):
+        selectors += [(f"grid[{place}].exclude[{n}]", one, groups[place]) for n, one in enumerate(group.exclude)]
+    return [name for name, selector, values in selectors if not any(map(selector.matches, values))]
 
 
 def declared_axes(experiment: Experiment) -> dict[str, tuple[Any, ...]]:

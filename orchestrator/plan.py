@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.config import Experiment, load_experiment
 from orchestrator.errors import UserError
 from orchestrator.ledger import Plan, ThroughputKey, Throughputs, price
-from orchestrator.planned import DataManifest, plan_runs
+from orchestrator.planned import DataManifest, PlannedRun, plan_runs
 from orchestrator.study import Study
 
 if TYPE_CHECKING:
@@ -86,11 +86,31 @@ def folder_name(sources: list[str | Path], tokenizer: str, validation: float) ->
 
 def plan(experiment: Experiment, manifest: DataManifest, study: Study, *, data_dir: Path | None = None) -> Plan:
     """Return the runs of the experiment with their bill, and what the study's database knows of them."""
+    check_windows(experiment, manifest)
     known = read_known(study)
     runs = plan_runs(experiment, manifest)
     if data_dir is not None:
         runs = [replace(run, settings=run.settings | {"data_dir": str(data_dir.resolve())}) for run in runs]
-    return price(experiment, runs, states=known.states, measured=known.throughputs)
+    priced = price(experiment, runs, states=known.states, measured=known.throughputs)
+    return replace(priced, warnings=(*priced.warnings, *repeated_data(runs, manifest)))
+
+
+def check_windows(experiment: Experiment, manifest: DataManifest) -> None:
+    """Raise UserError where the validation split is smaller than what is to be evaluated."""
+    for context in experiment.context:
+        there = manifest.validation.n_windows(context)
+        if there < experiment.evaluation.n_windows:
+            message = f"{experiment.evaluation.n_windows} windows of {context} tokens, the validation split has {there}"
+            raise experiment.source.error(("evaluation", "n_windows"), message)
+
+
+def repeated_data(runs: list[PlannedRun], manifest: DataManifest) -> Iterator[str]:
+    longest = max(run.spec.training["n_tokens"] for run in runs)
+    if longest > manifest.train.n_tokens:
+        yield (
+            f"the largest budget passes {longest / manifest.train.n_tokens:.1f} times over {manifest.train.n_tokens:,} "
+            "training tokens: laws that assume fresh data do not hold there"
+        )
 
 
 @dataclass(frozen=True)

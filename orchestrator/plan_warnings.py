@@ -4,20 +4,26 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from orchestrator.config import Experiment
-from orchestrator.grid import expand
+from orchestrator.grid import unused_selectors
 from orchestrator.learning_rate import is_shared
 from orchestrator.planned import PlannedRun
 
 MIN_LEVELS = 3
+MIN_RATIO_SPREAD = 1.5  # between the largest and the smallest tokens per parameter
 MIN_STEPS = 512  # below, larger models lose to smaller ones at equal tokens
 
 
 def warn(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iterator[str]:
     """Yield one line for each thing that weakens what the runs can show."""
     yield from thin_axes(runs)
+    yield from collinear(runs)
     yield from short_runs(runs)
     yield from borrowed_rates(experiment)
     yield from unpaired(experiment, runs)
+    yield from mixed_precision(experiment, runs)
+    yield from lonely_seeds(experiment, runs)
+    yield from merged_points(runs)
+    yield from unused(experiment)
 
 
 def thin_axes(runs: Sequence[PlannedRun]) -> Iterator[str]:
@@ -65,13 +71,41 @@ def unpaired(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iterator[str
             yield f"{pair.method} over {pair.baseline}: {lonely} runs have no partner of the same size, budget and seed"
 
 
+def mixed_precision(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iterator[str]:
+    kinds = {run.spec.training["precision"] for run in runs}
+    if len(kinds) > 1 and experiment.compare:
+        yield f"precisions {shorten(sorted(kinds))} in one experiment: runs of different precision are never compared"
+
+
+def lonely_seeds(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iterator[str]:
+    if experiment.compare and len({run.spec.training["seed"] for run in runs}) == 1:
+        yield "one seed: a difference between methods cannot be told from seed noise; add seeds to at least one cell"
+
+
+def merged_points(runs: Sequence[PlannedRun]) -> Iterator[str]:
+    n_merged = sum(run.n_points - 1 for run in runs)
+    if n_merged:
+        yield f"{n_merged} points of the grid are the same run as another one (equal after rounding to whole steps)"
+
+
+def collinear(runs: Sequence[PlannedRun]) -> Iterator[str]:
+    """Say where tokens per parameter do not vary: size and budget cannot be told apart then."""
+    ratios: dict[str, set[float]] = defaultdict(set)
+    for run in runs:
+        ratios[run.label].add(run.spec.training["n_tokens"] / run.planned["n_params_non_embedding"])
+    flat = [label for label, found in ratios.items() if len(found) > 1 and max(found) < MIN_RATIO_SPREAD * min(found)]
+    if flat:
+        yield (
+            f"about the same tokens per parameter everywhere for {shorten(flat)}: the effects of size and of tokens "
+            "cannot be told apart; spread the budgets at each size"
+        )
+
+
 def shorten(names: Iterable[str]) -> str:
     shown = list(names)
     return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
 
 
-def ineffective_selectors(experiment: Experiment) -> Iterator[str]:
-    values = [point.values() for point in expand(experiment)]
-    for number, selector in enumerate(experiment.holdout):
-        if not any(selector.matches(point) for point in values):
-            yield f"holdout[{number}] marks no run"
+def unused(experiment: Experiment) -> Iterator[str]:
+    for name in unused_selectors(experiment):
+        yield f"{name} matches no point of the grid"

@@ -1,11 +1,13 @@
 """Points -> PlannedRuns: identity, settings, planned numbers and labels of every run of an experiment. No torch."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 from typing import Any, Protocol
 
 from models.count import DEFAULT_FLOP_CONVENTION, count_parameters, flops_per_token, n_params
+from models.errors import ModelError
 from models.spec import ModelSpec
 from orchestrator.config import Experiment, Method
 from orchestrator.config_check import PLAIN_METHOD
@@ -21,11 +23,23 @@ OptionOverrides = tuple[tuple[str, Any], ...]
 PROCESS_BYTES = 600 * 2**20  # a Python process with torch and lightning loaded
 
 
+class DataSplit(Protocol):
+    """What planning reads of one side of the split."""
+
+    @property
+    def n_tokens(self) -> int: ...
+    def n_windows(self, context: int) -> int: ...
+
+
 class DataManifest(Protocol):
     """What planning reads of a data manifest."""
 
     @property
     def vocab_size(self) -> int: ...
+    @property
+    def train(self) -> DataSplit: ...
+    @property
+    def validation(self) -> DataSplit: ...
     def identity(self) -> dict[str, Any]: ...
 
 
@@ -75,18 +89,18 @@ def merge(earlier: PlannedRun, later: PlannedRun) -> PlannedRun:
     return replace(earlier, n_points=earlier.n_points + 1, holdout=earlier.holdout or later.holdout)
 
 
-def tokens_of(budget: Budget, shape: ModelSpec, batch_tokens: int) -> int:
-    """Return the budget in whole steps, rounded up. `20x` and FLOPs count the plain shape, so that every method of a
-    size trains on the same tokens."""
+def tokens_of(budget: Budget, plain: Mapping[str, Any], batch_tokens: int) -> int:
+    """Return the budget in whole steps, rounded up. `20x` and FLOPs go by the counts of the plain shape, so that every
+    method of a size trains on the same tokens."""
     wanted = budget.amount
     if budget.unit == "tokens per parameter":
-        wanted *= n_params(shape, "non-embedding")
+        wanted *= plain["n_params_non_embedding"]
     if budget.unit == "FLOPs":
-        wanted /= flops_per_token(shape, DEFAULT_FLOP_CONVENTION)
+        wanted /= plain["flops_per_token"]
     return batch_tokens * ceil(wanted / batch_tokens)
 
 
-def memory_bytes(spec: ModelSpec, batch_sequences: int, precision: str) -> int:
+def memory_bytes(spec: ModelSpec, n_params_total: int, batch_sequences: int, precision: str) -> int:
     """Estimate the peak memory of a job in bytes: the process, weights with gradients and two moments, activations.
 
     Kept for the backward, per token and layer: about 14 vectors of the width and 4 of the MLP's; logits three times.
@@ -95,7 +109,7 @@ def memory_bytes(spec: ModelSpec, batch_sequences: int, precision: str) -> int:
     mlp_width = spec.shape.mlp_width
     per_token = spec.depth * (14 * spec.width + 4 * mlp_width) + 3 * spec.vocab_size
     activations = batch_sequences * spec.context * per_token * (2 if precision.startswith("bf16") else 4)
-    return PROCESS_BYTES + 4 * bytes_per_number * n_params(spec, "total") + activations
+    return PROCESS_BYTES + 4 * bytes_per_number * n_params_total + activations
 
 
 class Planner:
@@ -110,7 +124,7 @@ class Planner:
         self.model = lru_cache(maxsize=None)(self.build_model)
         self.counts = lru_cache(maxsize=None)(self.count_model)
         self.n_params_of = {
-            name: n_params(self.model(name, None, experiment.context[0], ()), "non-embedding")
+            name: self.counts((name, None, experiment.context[0], ()))["n_params_non_embedding"]
             for name in experiment.sizes
         }
 
@@ -122,7 +136,10 @@ class Planner:
             part, _, name = key.partition(".")
             options[part][name] = value
         shape = self.experiment.sizes[size]
-        return model_spec(shape, method, context=context, vocab_size=self.manifest.vocab_size, options=options)
+        try:
+            return model_spec(shape, method, context=context, vocab_size=self.manifest.vocab_size, options=options)
+        except ModelError as error:
+            raise self.experiment.source.error(("grid",), f"{label} at size {size}: {error}") from None
 
     def count_model(self, spec_key: tuple[Any, ...]) -> dict[str, Any]:
         spec = self.model(*spec_key)
@@ -140,7 +157,7 @@ class Planner:
         method, size = self.methods[point.method], self.experiment.sizes[point.size]
         model_key = (point.size, point.method, point.context, model_overrides(point))
         model, counts = self.model(*model_key), self.counts(model_key)
-        plain = self.model(point.size, None, point.context, ())
+        plain = self.counts((point.size, None, point.context, ()))
         n_tokens = tokens_of(self.experiment.budgets[point.budget], plain, point.batch * point.context)
         rate, rule = self.rate(point, method, counts["n_params_non_embedding"], n_tokens)
         options = training_options(self.experiment, point, method, size)
@@ -149,14 +166,13 @@ class Planner:
         planned = counts | {
             "flops_total": counts["flops_per_token"] * n_tokens,
             "n_steps": spec.n_steps,
-            "memory_bytes": memory_bytes(model, point.batch, point.precision),
+            "memory_bytes": memory_bytes(model, counts["n_params_total"], point.batch, point.precision),
         }
         label = label_of(point)
         profile = self.experiment.resources.pick(
             size=point.size, label=point.method, n_params=counts["n_params_non_embedding"]
         )
-        settings = run_settings(self.experiment, point, n_tokens)
-        settings |= {"label": label, "lr_rule": rule, "profile": profile}
+        settings = run_settings(self.experiment, point, n_tokens, profile) | {"label": label, "lr_rule": rule}
         return PlannedRun(
             spec.run_id, spec, settings, planned, label, point.size, point.budget, point.group, point.holdout, profile
         )
@@ -184,10 +200,10 @@ def label_of(point: Point) -> str:
     return f"{point.method} ({shown})" if shown else point.method
 
 
-def run_settings(experiment: Experiment, point: Point, n_tokens: int) -> dict[str, Any]:
+def run_settings(experiment: Experiment, point: Point, n_tokens: int, profile_name: str) -> dict[str, Any]:
     """Return what is recorded of how a run is carried out and never changes its result."""
     batch_tokens = point.batch * point.context
-    evaluation = experiment.evaluation
+    evaluation, profile = experiment.evaluation, experiment.resources.profile(profile_name)
     times = [extent.to_tokens(n_tokens, batch_tokens) for extent in evaluation.at]
     if evaluation.every:
         times += range(every := evaluation.every.to_tokens(n_tokens, batch_tokens), n_tokens, every)
@@ -198,4 +214,8 @@ def run_settings(experiment: Experiment, point: Point, n_tokens: int) -> dict[st
         "checkpoint_every_s": experiment.checkpoint_every_s,
         "compile": experiment.compile,
         "mirrors": list(experiment.mirrors),
+        "profile": profile_name,
+        "threads": profile.threads,
+        "devices": profile.devices,
+        "micro_batch_sequences": profile.micro_batch,
     }

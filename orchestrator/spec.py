@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 RUN_ID_CHARACTERS = 16
@@ -24,7 +24,8 @@ class RunSpec:
     parent: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Return the four parts by name. They are the spec's own and not copies: read them only."""
+        return {"model": self.model, "data": self.data, "training": self.training, "parent": self.parent}
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> "RunSpec":

@@ -3,8 +3,10 @@
 Every reader takes the text of a YAML scalar (or a Python value) and raises ValueError with what was expected.
 """
 
+import difflib
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal
@@ -19,7 +21,7 @@ DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(sec|min|hour|day|s|m|h|d)(?:s(?!
 CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?")
 TRUTHS = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}
 MAX_COUNT = 10**18
-MAX_NAMES_SHOWN = 30
+MAX_NAMES_SHOWN = 40
 
 
 def read_decimal(value: Any) -> Decimal:
@@ -174,18 +176,16 @@ def show(value: Any) -> str:
     return f'"{text}"' if len(text) <= 60 else f'"{text[:57]}..."'
 
 
-def choose(value: Any, valid: "list[str] | tuple[str, ...]", what: str) -> str:
+def choose(value: Any, valid: Sequence[str], what: str) -> str:
     """Return `value` if it is one of `valid`, else raise with the nearest name and all valid ones."""
     if isinstance(value, str) and value in valid:
         return value
     raise ValueError(f"unknown {what} {show(value)}{suggest(value, valid)}")
 
 
-def suggest(value: Any, valid: "list[str] | tuple[str, ...]") -> str:
+def suggest(value: Any, valid: Sequence[str]) -> str:
     """Write `; did you mean "b"? (valid: a, b)`, as much of it as applies."""
-    import difflib
-
     near = difflib.get_close_matches(str(value), valid, n=1, cutoff=0.6)
-    hint = f'; did you mean "{near[0]}"?' if near else ";"
+    hint = f'; did you mean "{near[0]}"?' if near else ""
     shown = ", ".join(valid[:MAX_NAMES_SHOWN]) + (", ..." if len(valid) > MAX_NAMES_SHOWN else "")
     return f"{hint} (valid: {shown})" if valid else f"{hint} (there are none)"

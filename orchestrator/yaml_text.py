@@ -30,6 +30,16 @@ class YamlText:
             known = known[:-1]
         return self.lines.get(known, 1)
 
+    def at(self, path: Sequence[str | int]) -> Any:
+        """Return what was written at `path`, or None."""
+        value = self.value
+        for step in path:
+            inside = isinstance(value, dict) and step in value or isinstance(value, list) and step in range(len(value))
+            if not inside:
+                return None
+            value = value[step]
+        return value
+
     def error(self, path: Sequence[str | int], message: str) -> UserError:
         where = f"{name_path(path)}: " if path else ""
         return UserError(f"{self.file}:{self.line(path)}: {where}{message}")
@@ -51,24 +61,32 @@ def parse_yaml(text: str, file: str) -> YamlText:
     try:
         root = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else 1
-        raise UserError(f"{file}:{line}: not valid YAML: {describe_syntax(error)}") from None
+        raise describe_syntax(error, file) from None
     except YAMLError as error:
         raise UserError(f"{file}:1: not valid YAML: {' '.join(str(error).split())}") from None
     reader = NodeReader(file)
     return YamlText(file, text, None if root is None else reader.read(root, ()), reader.lines)
 
 
-def describe_syntax(error: Any) -> str:
-    problem = str(error.problem or error.context or "cannot be read")
-    if "'\\t'" in problem:
-        return "a tab cannot indent; use spaces"
-    if "mapping values are not allowed" in problem:
-        return "unexpected ':' (quote a text that contains ': ', or start a new line)"
-    if "another document" in problem:
-        return "a second document ('---'); write one experiment a file"
-    return f"{problem} {error.context or ''}".strip()
+SYNTAX_HINTS = {
+    "'\\t'": "a tab cannot indent; use spaces",
+    "mapping values are not allowed": "unexpected ':' (quote a text that holds ': ', or start a new line)",
+    "another document": "a second document ('---'); write one experiment a file",
+}
+UNCLOSED = {
+    "while parsing a flow sequence": "this '[' is not closed",
+    "while parsing a flow mapping": "this '{' is not closed",
+    "while scanning a quoted scalar": "this quote is not closed",
+}
+
+
+def describe_syntax(error: Any, file: str) -> UserError:
+    """Say what is wrong with the syntax in a person's words, at the line where it began."""
+    problem, context = str(error.problem or ""), str(error.context or "")
+    unclosed = next((words for start, words in UNCLOSED.items() if context.startswith(start)), None)
+    mark = (error.context_mark if unclosed else None) or error.problem_mark or error.context_mark
+    hint = next((words for part, words in SYNTAX_HINTS.items() if part in problem), f"{problem} {context}".strip())
+    return UserError(f"{file}:{mark.line + 1 if mark else 1}: not valid YAML: {unclosed or hint}")
 
 
 class NodeReader:

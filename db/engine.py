@@ -22,7 +22,7 @@ from db.schema import METADATA, SCHEMA_VERSION
 from db.views import create_views
 
 BUSY_TIMEOUT_S = 60
-CREATION_LOCK = 0x5CA1E  # one number that every scalewright takes while it makes tables in PostgreSQL
+WRITE_LOCK = 0x5CA1E  # the number that every scalewright locks while it writes to PostgreSQL
 WRITES = {"writes": True}
 
 
@@ -61,6 +61,8 @@ class Database:
         """Hold the write lock for one transaction: everything in it happens, or nothing."""
         self.leave_parent()
         with self.engine.connect().execution_options(**WRITES) as connection, connection.begin():
+            if self.dialect == "postgresql":
+                connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": WRITE_LOCK})
             yield connection
 
     def leave_parent(self) -> None:
@@ -198,8 +200,6 @@ def schema_version_of(database: Database) -> str | None:
 def create_schema(database: Database) -> None:
     """Make every table and view at once, unless another process was first."""
     with database.write() as connection:
-        if database.dialect == "postgresql":
-            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": CREATION_LOCK})
         if inspect(connection).has_table("schema_version"):
             return
         METADATA.create_all(connection, checkfirst=False)

@@ -32,14 +32,18 @@ def upsert(
     """Insert rows; where a row with the same keys exists, set the columns in `change` to the new values."""
     if not rows:
         return
-    make = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    statement = make(table)
+    statement = make_insert(connection, table)
     if change:
         changed = {name: statement.excluded[name] for name in change}
         statement = statement.on_conflict_do_update(index_elements=list(keys), set_=changed)
     else:
         statement = statement.on_conflict_do_nothing(index_elements=list(keys))
     connection.execute(statement, rows)
+
+
+def make_insert(connection: Connection, table: Table) -> "sqlite.Insert | postgresql.Insert":
+    """Make an insert that can say what happens on a conflict; both dialects spell it the same way."""
+    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
 
 
 def as_text(value: Any) -> str | None:

@@ -118,7 +118,7 @@ def claim_runs(
     """
     runs = schema.runs
     with db.write() as connection:
-        free = select(runs.c.run_id).where(runs.c.state.in_(list(states))).with_for_update()
+        free = select(runs.c.run_id).where(runs.c.state.in_(list(states)))
         wanted = set(connection.execute(free).scalars())
         claimed = [run_id for run_id in dict.fromkeys(run_ids) if run_id in wanted]
         if claimed:

@@ -105,7 +105,7 @@ class Journal:
         wall_s: float | None = None,
         train_wall_s: float | None = None,
     ) -> None:
-        """Append how the attempt ended (completed, diverged, stopped, preempted, failed, fenced) and make it durable."""
+        """Append how the attempt ended (completed, diverged, stopped, preempted, failed, fenced), durably."""
         record = {"type": "end", "outcome": outcome, "step": step, "tokens": tokens, "time": time.time()}
         self.append({**record, "reason": reason, "error": error, "wall_s": wall_s, "train_wall_s": train_wall_s})
         self.sync_to_disk()

@@ -1,0 +1,185 @@
+"""Tables and sentences of an analysis, in the words of a careful reader. Knows analyses; draws nothing."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.analyze import COMPUTE_LAW, FLOOR_LAW, FULL_LAW, Analysis, LawFit
+from orchestrator.pairs import PooledRatio
+from orchestrator.report import Table
+from orchestrator.wording import counted, interval, listed, number, times
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fitting.result import Parameter
+
+UNIT_WORDS = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds"}
+
+
+def laws_table(analysis: Analysis) -> Table:
+    """One row a label: the power law in compute first, then what the full law does and does not identify."""
+    from fitting.figures.style import name_of
+
+    rows = []
+    for label in analysis.labels:
+        power, floor, full = (analysis.fit(law, label) for law in (COMPUTE_LAW, FLOOR_LAW, FULL_LAW))
+        rows.append(
+            {
+                "method": name_of(label),
+                "runs": runs_of(analysis, label),
+                "γ in L = K·C^−γ": parameter_words(power, "alpha"),
+                "loss falls per doubling of compute": doubling_words(power),
+                "floor E of L(C)": parameter_words(floor, "E"),
+                "E of L(N, D)": parameter_words(full, "E"),
+                "α (parameters)": parameter_words(full, "alpha"),
+                "β (tokens)": parameter_words(full, "beta"),
+            }
+        )
+    return Table("Laws", tuple(rows), tuple(law_notes(analysis)))
+
+
+def runs_of(analysis: Analysis, label: str) -> str:
+    own = analysis.points.frame[analysis.points.frame["label"] == label]
+    n_all = int((analysis.runs["label"] == label).sum())
+    return (
+        f"{len(own)} of {n_all}, {counted(own['seed'].nunique(), 'seed')}, {int(own['on_frontier'].sum())} on frontier"
+    )
+
+
+def parameter_words(fit: LawFit, name: str) -> str:
+    """Write `value [low, high]`; a bound alone where only one end is known; why not where the fit was refused."""
+    if fit.result is None:
+        return "not fitted"
+    return estimate_words(fit.result.params[name])
+
+
+def estimate_words(parameter: "Parameter") -> str:
+    ends = {"lower": (parameter.low, None), "upper": (None, parameter.high), "none": (None, None)}
+    low, high = ends.get(parameter.one_sided or "", (parameter.low, parameter.high))
+    words = interval(low, high)
+    return words if parameter.one_sided else f"{number(parameter.value)} {words}"
+
+
+def doubling_words(fit: LawFit) -> str:
+    """Say by how many percent the loss falls when compute doubles: 1 - 2^-gamma."""
+    if fit.result is None:
+        return "not fitted"
+    gamma = fit.result.params["alpha"]
+    value, low, high = (100 * (1 - 2.0**-end) for end in (gamma.value, gamma.low, gamma.high))
+    return f"{number(value)}% {interval(low, high, unit='%')}"
+
+
+def law_notes(analysis: Analysis) -> list[str]:
+    notes = [
+        "Brackets: 95% intervals. L: final validation loss, nats per token; C: training FLOP; N: non-embedding "
+        "parameters; D: training tokens. L = K·C^−γ and L(C) = E + K·C^−γ are fitted to each method's frontier: the "
+        "runs that no run of the method with as little compute did better than. L(N, D) = E + A·N^−α + B·D^−β is "
+        "fitted to all its runs.",
+    ]
+    open_ended = open_parameters(analysis)
+    if open_ended:
+        notes.append(
+            f"This grid does not identify the full law ({listed(open_ended)}): read the power law in compute and the "
+            "speed-ups; a one-sided or missing value is what these runs can say, not a failure of the fit."
+        )
+    notes += [f"{fit.law} of {fit.label} was not fitted: {fit.refused}" for fit in analysis.fits if fit.refused]
+    return notes
+
+
+def open_parameters(analysis: Analysis) -> list[str]:
+    """Name the parameters of the full law that are open-ended, with the labels for which they are."""
+    from fitting.figures.style import name_of
+
+    found: dict[str, list[str]] = {}
+    for fit in analysis.fits:
+        if fit.law == FULL_LAW and fit.result is not None:
+            for parameter in fit.result.params.values():
+                if not parameter.identified:
+                    found.setdefault(parameter.name, []).append(name_of(fit.label))
+    return [f"{name} for {listed(labels)}" for name, labels in found.items()]
+
+
+def exclusions_table(analysis: Analysis) -> Table:
+    """Every run that did not enter, with its reason and what is known of it."""
+    runs = analysis.runs.set_index("run_id")
+    rows: list[dict[str, Any]] = []
+    for exclusion in analysis.points.excluded:
+        run = runs.loc[exclusion.run_id]
+        named = {"run": exclusion.run_id[:8], "method": run["label"], "size": run["size"], "budget": run["budget"]}
+        rows.append({**named, "seed": run["seed"], "reason": exclusion.reason, "state": run["state"]})
+    return Table("Runs that did not enter", tuple(rows))
+
+
+def runs_table(analysis: Analysis) -> Table:
+    """Every run with what was planned and what was measured."""
+    rows = [run_row(run) for _, run in analysis.runs.iterrows()]
+    return Table("Runs", tuple(rows))
+
+
+def run_row(run: "pd.Series[Any]") -> dict[str, Any]:
+    return {
+        "run": str(run["run_id"])[:8],
+        "method": run["label"],
+        "size": run["size"],
+        "N": whole(run["n_params"]),
+        "budget": run["budget"],
+        "tokens": whole(run["n_tokens"]),
+        "seed": whole(run["seed"]),
+        "peak lr": number(float(run["lr_peak"])),
+        "loss (nats/token)": number(float(run["loss_nats"]), 4),
+        "bits/byte": number(float(run["bits_per_byte"]), 4),
+        "tokens/s": whole(run["tokens_per_s"]),
+        "state": run["state"],
+    }
+
+
+def whole(value: Any) -> str:
+    return "-" if value is None or value != value else f"{round(float(value)):,}"
+
+
+def excluded_words(analysis: Analysis) -> Sequence[str]:
+    reasons: dict[str, int] = {}
+    for exclusion in analysis.points.excluded:
+        reasons[exclusion.reason] = reasons.get(exclusion.reason, 0) + 1
+    return [f"{counted(n, 'run')} did not enter: {reason}" for reason, n in reasons.items()]
+
+
+def speed_ups_table(analysis: Analysis) -> Table:
+    """One row a comparison and unit: the pooled speed-up with its interval, and what it is measured against."""
+    from fitting.figures.style import name_of
+
+    rows = []
+    for pair in analysis.comparisons:
+        for pooled in pair.pooled:
+            rows.append(
+                {
+                    "method": name_of(pair.method),
+                    "baseline": name_of(pair.baseline),
+                    "measured in": UNIT_WORDS[pooled.unit],
+                    "speed-up": times(pooled.ratio),
+                    "95% interval": interval(pooled.low, pooled.high, unit="×"),
+                    "cells": f"{pooled.n_cells} over {counted(pooled.n, 'size')}",
+                    "reading": reading(pooled),
+                }
+            )
+    return Table("Convergence speed-ups", tuple(rows), tuple(speed_up_notes(analysis)))
+
+
+def reading(pooled: PooledRatio) -> str:
+    if not math.isfinite(pooled.low) or not math.isfinite(pooled.high):
+        return "too few sizes to say"
+    if pooled.low > 1:
+        return "faster"
+    return "slower" if pooled.high < 1 else "no difference shown"
+
+
+def speed_up_notes(analysis: Analysis) -> list[str]:
+    notes = [
+        "Speed-up: what the baseline needs to reach the method's final loss, divided by what the method used (above 1: "
+        "the method needs less). The baseline's curve of final losses over token budgets, at the same size, is a "
+        "straight line in log-log; every point of it is a run trained to the end of its schedule. The ratio is "
+        "averaged over budgets, then over sizes; the interval is Student's t over sizes.",
+        "In seconds the throughput of each method is counted as this machine measured it.",
+    ]
+    return notes + [f"not compared: {refusal}" for refusal in analysis.refusals]

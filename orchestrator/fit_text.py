@@ -1,0 +1,99 @@
+"""What the verb fit prints: the two tables of an analysis, or the parameters of one law."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from orchestrator.analyze import Analysis
+from orchestrator.asked import Asked
+from orchestrator.cli.tables import print_json, print_rows
+from orchestrator.law_fits import FitRequest, Fitted, fit_as_asked, together_json
+from orchestrator.pages import Page
+from orchestrator.report import Table
+from orchestrator.wording import counted, number
+
+
+def print_analysis(asked: Asked) -> None:
+    """Fit the usual laws, store them, and print what they say."""
+    from orchestrator.analyze import analyze
+
+    show_analysis(analyze(asked.study, asked.experiment, compare=asked.compare))
+
+
+def print_page(page: Page) -> None:
+    """Print the two tables of a report, and where the page is."""
+    show_analysis(page.analysis)
+    print(page.path)
+
+
+def show_analysis(analysis: Analysis) -> None:
+    """Print the two tables of an analysis with their notes, and how many runs did not enter and why."""
+    from orchestrator.findings import excluded_words, laws_table, speed_ups_table
+
+    for table in (speed_ups_table(analysis), laws_table(analysis)):
+        show_table(table)
+    for sentence in excluded_words(analysis):
+        print(sentence)
+
+
+def show_table(table: Table) -> None:
+    """Print one table and its notes."""
+    print_rows(table.rows, title=table.title, empty=f"{table.title}: nothing to show")
+    if table.rows:
+        for note in table.notes:
+            print(f"  {note}")
+        print()
+
+
+def print_fits(asked: Asked, request: FitRequest, *, as_json: bool) -> None:
+    """Fit one law as asked, store it, and print its parameters or its JSON object."""
+    fits = fit_as_asked(asked.study, asked.experiment, request)
+    if as_json:
+        print_json(together_json(fits, request))
+        return
+    for fitted in fits:
+        show_fit(fitted)
+
+
+def show_fit(fitted: Fitted) -> None:
+    result = fitted.result
+    title = (
+        f"{fitted.label}: {result.law.name}, {result.law.equation} ({counted(result.n, 'run')}, fit {fitted.fit_id})"
+    )
+    print_rows(parameter_rows(fitted), title=title)
+    for line in certificate_lines(fitted):
+        print(f"  {line}")
+    print()
+
+
+def parameter_rows(fitted: Fitted) -> list[dict[str, Any]]:
+    from fitting.result import interval_text
+
+    return [
+        {
+            "parameter": name,
+            "value": number(one.value, 4) if one.identified else "-",
+            "se": number(one.se, 2) if one.identified else "-",
+            f"{100 * fitted.result.level:g}% interval": interval_text(one),
+            "interval by": one.interval,
+        }
+        for name, one in fitted.result.params.items()
+    ]
+
+
+def certificate_lines(fitted: Fitted) -> Sequence[str]:
+    """Say how the optimum was found, what scatter is left, who was left out, and what must be kept in mind."""
+    result, certificate = fitted.result, fitted.result.certificate
+    state = "converged" if certificate.converged else "NOT converged"
+    share = f"{certificate.share_of_seeds:.0%} of {counted(certificate.n_seeds, 'start')} ended there"
+    lines = [
+        f"{result.objective} objective {number(result.objective_value, 6)}, {state}, {share}",
+        f"scatter of a run about the law: {number(100 * result.estimate.noise.sigma, 2)}% of its loss",
+    ]
+    lines += [f"left out {exclusion.run_id}: {exclusion.reason}" for exclusion in result.excluded]
+    lines += [held_out_line(row) for row in fitted.held_out.to_dict("records")]
+    return lines + [f"note: {warning}" for warning in result.warnings]
+
+
+def held_out_line(row: Mapping[Hashable, Any]) -> str:
+    predicted = f"{row['predicted']:.4f} [{row['low']:.4f}, {row['high']:.4f}]"
+    return f"held out {row['run_id']}: predicted {predicted}, measured {row['measured']:.4f} ({row['error']:+.2f}%)"

@@ -102,8 +102,8 @@ def read_sizes(value: Any) -> Any:
 
 
 def read_budgets(value: Any) -> Any:
-    if isinstance(value, dict) and value:
-        return value
+    if isinstance(value, dict):
+        return {str(name): value[name] for name in read_many(list(value))}
     return {str(item): item for item in read_many(value)}
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, ValidationError
 
 from orchestrator import values
 from orchestrator.recipes import OPTIMIZERS, PRECISIONS
-from orchestrator.sections import Count, Extent, Limit, Number, Positive, Section, Share, one_of, read_many
+from orchestrator.sections import Count, Extent, Limit, NotNegative, Positive, Section, Share, one_of, read_many
 from orchestrator.train.divergence import DEFAULT_RULE
 from orchestrator.train.groups import DECAY
 from orchestrator.train.schedules import SCHEDULES
@@ -30,7 +30,7 @@ class Optimizer(Overrides):
     beta1: Share = 0.9
     beta2: Share = 0.95
     eps: Positive = 1e-8
-    weight_decay: Annotated[Number, Field(ge=0)] = 0.0
+    weight_decay: NotNegative = 0.0
     decay: Annotated[str, BeforeValidator(one_of(*DECAY, what="set of decayed roles"))] = "none"
     clip_norm: Limit = 1.0
     gate_clip_norm: Limit = None

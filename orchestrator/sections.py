@@ -23,11 +23,11 @@ class Section(BaseModel):
             return {}
         if isinstance(value, BaseModel):
             return value
-        keys = [field.alias or name for name, field in cls.model_fields.items()]
+        keys = [field.alias or name for name, field in cls.model_fields.items() if not field.exclude]
         if not isinstance(value, dict):
             raise ValueError(f"expected a mapping with keys like {', '.join(keys[:4])}; got {values.show(value)}")
         for key in value:
-            if key not in keys:
+            if key not in keys and key not in cls.model_fields:
                 raise PydanticCustomError("unknown_key", f"unknown key{values.suggest(key, keys)}", {"key": key})
         return value
 
@@ -75,6 +75,7 @@ Texts = Annotated[tuple[Text, ...], BeforeValidator(read_many)]
 Count = Annotated[int, BeforeValidator(values.read_positive_count)]
 Whole = Annotated[int, BeforeValidator(values.read_count)]
 Number = Annotated[float, BeforeValidator(values.read_number)]
+NotNegative = Annotated[float, BeforeValidator(values.read_not_negative)]
 Positive = Annotated[float, BeforeValidator(values.read_positive)]
 Share = Annotated[float, BeforeValidator(values.read_fraction)]
 Limit = Annotated[float | None, BeforeValidator(read_limit)]

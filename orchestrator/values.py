@@ -38,6 +38,11 @@ def read_decimal(value: Any) -> Decimal:
     return number
 
 
+def is_number(text: str) -> bool:
+    match = NUMBER.fullmatch(text)
+    return match is not None and match[2] in MULTIPLIERS
+
+
 def read_number(value: Any) -> float:
     return float(read_decimal(value))
 
@@ -46,6 +51,13 @@ def read_positive(value: Any) -> float:
     number = read_number(value)
     if number <= 0:
         raise ValueError(f"{show(value)} must be greater than 0")
+    return number
+
+
+def read_not_negative(value: Any) -> float:
+    number = read_number(value)
+    if number < 0:
+        raise ValueError(f"{show(value)} must be 0 or more")
     return number
 
 
@@ -114,7 +126,7 @@ def read_budget(value: Any) -> Budget:
     text = str(value).strip()
     for ending, unit in BUDGET_UNITS:
         match = re.fullmatch(rf"(.*?){ending}", text)
-        if match and NUMBER.fullmatch(match[1]):
+        if match and is_number(match[1]):
             return Budget(read_positive(match[1]), unit, text)
     raise ValueError(f"{show(value)} is not a budget; write tokens (0.5M), tokens per parameter (20x) or 1e15 FLOPs")
 
@@ -145,9 +157,9 @@ def read_extent(value: Any) -> Extent:
         return Extent(read_fraction(text), "share")
     for ending, unit in EXTENT_UNITS:
         match = re.fullmatch(rf"(.*?){ending}", text)
-        if match and NUMBER.fullmatch(match[1]):
+        if match and is_number(match[1]):
             return Extent(float(read_count(match[1])), unit)
-    if NUMBER.fullmatch(text) and read_number(text) == 0:
+    if is_number(text) and read_number(text) == 0:
         return Extent(0.0, "tokens")
     raise ValueError(f"{show(value)} is ambiguous here; write 10%, 100 steps or 20k tokens")
 
@@ -162,7 +174,7 @@ def guess(value: Any) -> Any:
         return value
     if value in ("true", "false"):
         return value == "true"
-    if not NUMBER.fullmatch(value) or NUMBER.fullmatch(value)[2] not in MULTIPLIERS:  # type: ignore[index]
+    if not is_number(value):
         return value
     number = read_decimal(value)
     is_whole = number == number.to_integral_value() and not re.search(r"[.eE]", value)

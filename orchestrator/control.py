@@ -15,6 +15,7 @@ from db.engine import Database
 from db.store import set_run_states
 from orchestrator.executors import local, slurm_commands
 from orchestrator.executors.records import Chunk, Pack, read_chunks, write_json
+from orchestrator.journal import attempts_in
 from orchestrator.study import Study
 from orchestrator.targets import Target
 
@@ -94,19 +95,20 @@ def stop_slurm(chunk: Chunk, pack: str, *, now: bool) -> bool:
 
 
 def take_back(target: Target, states: Iterable[str]) -> int:
-    """Make runs in one of `states` ready for the next submit; return how many."""
+    """Make runs in one of `states` ready for the next submit, their past errors forgiven; return how many."""
     wanted = set(states)
-    chosen = [run_id for run_id, state in states_of(target.database, target.run_ids).items() if state in wanted]
-    for run_id in target.run_ids:
-        (target.study.run_dir(run_id) / "stop").unlink(missing_ok=True)
-    changes = [(run_id, "interrupted" if has_attempts(target.study, run_id) else "planned") for run_id in chosen]
-    return set_run_states(
-        target.database, [(run_id, state, "asked for again", {"by": "user"}) for run_id, state in changes]
-    )
-
-
-def has_attempts(study: Study, run_id: str) -> bool:
-    return any(study.run_dir(run_id).glob("journal.a*.jsonl"))
+    changes = []
+    for run_id, state in states_of(target.database, target.run_ids).items():
+        run_dir = target.study.run_dir(run_id)
+        if state not in wanted:
+            continue
+        n_attempts = len(attempts_in(run_dir)) if run_dir.is_dir() else 0
+        write_json(run_dir / "again.json", {"time": time.time(), "attempts": n_attempts})
+        (run_dir / "stop").unlink(missing_ok=True)
+        changes.append(
+            (run_id, "interrupted" if n_attempts else "planned", "asked for again by its user", {"by": "user"})
+        )
+    return set_run_states(target.database, changes)
 
 
 def pause_local_jobs(study: Study, wait_s: float = PAUSE_S) -> int:

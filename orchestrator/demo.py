@@ -3,9 +3,13 @@
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import Partial
 from orchestrator.study import Study
+
+if TYPE_CHECKING:
+    from orchestrator.ledger import Plan
 
 INTERRUPTED = 130
 
@@ -23,7 +27,7 @@ def run_demo(file: Path) -> int:
     plan, study = plan_file(file, progress=show_documents)
     record(plan, study)
     list(say_talk(study))
-    print_plan(plan, study, None)
+    print_plan(plan, study, None, as_json=False)
     order = order_of(plan, executor="local", max_parallel=None, payload="train")
     try:
         receipt = submit_plan(plan, study, order)
@@ -31,7 +35,7 @@ def run_demo(file: Path) -> int:
         follow_to_the_end(study, plan.experiment.name)
     except KeyboardInterrupt:
         return pause(study)
-    report(file, study, plan.experiment.name)
+    report(plan, study)
     print(f"{time.monotonic() - began:.0f} s in all", file=sys.stderr)
     return 0
 
@@ -60,6 +64,10 @@ def pause(study: Study) -> int:
     return INTERRUPTED
 
 
-def report(file: Path, study: Study, experiment: str) -> None:
+def report(plan: "Plan", study: Study) -> None:
     """Fit, draw and print what the runs say."""
-    raise NotImplementedError
+    from orchestrator.fit_text import print_page
+    from orchestrator.pages import report_experiment
+
+    pairs = tuple((pair.method, pair.baseline) for pair in plan.experiment.compare)
+    print_page(report_experiment(study, plan.experiment.name, compare=pairs))

@@ -34,12 +34,13 @@ class AttemptFacts:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What is on disk of one run."""
+    """What is on disk of one run. again: a person asked for it again ({"time", "attempts" made before})."""
 
     run_id: str
     done: dict[str, Any] | None
     stop: dict[str, Any] | None
     attempts: tuple[AttemptFacts, ...]
+    again: dict[str, Any] | None = None
 
     @property
     def newest(self) -> AttemptFacts | None:
@@ -59,10 +60,16 @@ class RunFacts:
         """The same for errors and for attempts that died without a word."""
         return self.count_vain({"failed", None})
 
+    def is_asked_again(self, since: float) -> bool:
+        """Tell whether a person asked for the run after `since`, and no attempt has been made after that."""
+        if self.again is None or float(self.again["time"]) < since:
+            return False
+        return self.newest is None or self.newest.attempt <= int(self.again["attempts"])
+
     def count_vain(self, outcomes: set[str | None]) -> int:
-        count, best = 0, 0
+        count, best, forgiven = 0, 0, int((self.again or {}).get("attempts", 0))
         for attempt in self.attempts:
-            if attempt.outcome in outcomes:
+            if attempt.outcome in outcomes and attempt.attempt > forgiven:
                 count = count + 1 if attempt.tokens <= best else 1
             best = max(best, attempt.tokens)
         return count
@@ -74,7 +81,8 @@ def read_run(run_dir: Path) -> RunFacts:
         attempts = tuple(read_attempt(run_dir, number) for number in attempts_in(run_dir))
     except FileNotFoundError:
         return RunFacts(run_dir.name, None, None, ())
-    return RunFacts(run_dir.name, read_json(run_dir / "DONE.json"), read_stop(run_dir), attempts)
+    done, again = read_json(run_dir / "DONE.json"), read_json(run_dir / "again.json")
+    return RunFacts(run_dir.name, done, read_stop(run_dir), attempts, again)
 
 
 def read_attempt(run_dir: Path, number: int) -> AttemptFacts:

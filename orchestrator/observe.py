@@ -23,11 +23,12 @@ OPEN_STATES = frozenset({"claimed", "queued", "running", "unknown"})
 ABANDONED_S = 600.0
 
 
-def claims(database: Database) -> list[tuple[str, str, str | None]]:
-    """Return (run id, state, submission) of every run that a submission has and that is not over."""
-    query = "SELECT run_id, state, submission_id FROM runs WHERE state IN ('claimed', 'queued', 'running', 'unknown')"
+def claims(database: Database) -> dict[str, tuple[str, str]]:
+    """Return state and submission of every run without a result that was ever submitted."""
+    query = "SELECT run_id, state, submission_id FROM runs WHERE state NOT IN ('completed', 'diverged')"
     with database.read() as connection:
-        return [(row[0], row[1], row[2]) for row in connection.execute(text(query))]
+        rows = connection.execute(text(f"{query} AND submission_id IS NOT NULL"))
+        return {run_id: (state, submission) for run_id, state, submission in rows}
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ def refresh(study: Study) -> list[str]:
 
 
 def observe(study: Study, database: Database) -> Look:
-    """Judge every run that is claimed, queued, running or unknown, write the changes, and close what is over."""
-    claimed = {run_id: (state, submission) for run_id, state, submission in claims(database)}
+    """Judge every run whose job may still be there, write the changes, and close the chunks that are over."""
+    claimed = claims(database)
     if not claimed:
         return Look([], [])
     chunks = list(read_chunks(study.jobs_dir))
@@ -98,7 +99,7 @@ def judge_chunk(
     study: Study,
     chunk: Chunk,
     facts: Mapping[tuple[str, str], JobFacts],
-    claimed: Mapping[str, tuple[str, str | None]],
+    claimed: Mapping[str, tuple[str, str]],
 ) -> tuple[list[Verdict], int]:
     """Judge the runs of a chunk that are still claimed by its submission; count those that may yet change."""
     verdicts: list[Verdict] = []
@@ -106,7 +107,7 @@ def judge_chunk(
     for name in chunk.packs:
         job = facts.get((chunk.uuid, name), JobFacts("unreachable"))
         for run_dir, claim in claims_of_pack(study, chunk, name):
-            if claimed.get(run_dir.name, ("", None))[1] != chunk.submission_id:
+            if claimed.get(run_dir.name, ("", ""))[1] != chunk.submission_id:
                 continue
             verdict = judge(read_run(run_dir), job, claim, time.time())
             verdicts += [verdict] if verdict else []
@@ -135,7 +136,7 @@ def claims_of_pack(study: Study, chunk: Chunk, name: str) -> Iterator[tuple[Path
 
 def abandoned(
     study: Study,
-    claimed: Mapping[str, tuple[str, str | None]],
+    claimed: Mapping[str, tuple[str, str]],
     verdicts: Sequence[Verdict],
     chunks: Sequence[Chunk],
 ) -> list[Verdict]:
@@ -143,7 +144,7 @@ def abandoned(
     in_chunks = {Path(run).name for chunk in chunks for name in chunk.packs for run in packed_runs(study, chunk, name)}
     free: list[Verdict] = []
     for run_id, (state, submission) in claimed.items():
-        if state == "claimed" and run_id not in in_chunks and submission and is_dead(study, submission):
+        if state == "claimed" and run_id not in in_chunks and is_dead(study, submission):
             free.append(Verdict(run_id, "interrupted", "its submission ended before the job was made", {}))
     return free
 

@@ -13,6 +13,7 @@ from orchestrator.evidence import RunFacts
 
 GRACE_S = 120.0
 QUIET_S = 300.0
+ALIVE = ("pending", "running")
 STOPPED_STATES = {"cancel": "cancelled", "hold": "held", "pause": "interrupted"}
 
 
@@ -59,7 +60,9 @@ class Verdict:
 def judge(run: RunFacts, job: JobFacts, claim: Claim, now: float) -> Verdict | None:
     """Give the state of a claimed run, or None when nothing can be said now and the last state stands."""
     if run.done is not None:
-        verdict = str(run.done["outcome"]), str(run.done.get("reason") or "")
+        verdict = str(run.done["outcome"]), ""
+    elif job.state not in ALIVE and run.is_asked_again(claim.created):
+        verdict = "interrupted", "asked for again by its user"
     elif job.contradiction:
         verdict = "unknown", job.contradiction
     else:

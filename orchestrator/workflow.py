@@ -37,7 +37,7 @@ def submit_file(
     plan, study = plan_file(file, progress=show_documents)
     order = order_of(plan, executor=executor, max_parallel=max_parallel, payload=payload)
     if dry_run:
-        print_plan(plan, study, None)
+        print_plan(plan, study, None, as_json=False)
         yield from preview(plan, study, order)
         return
     record(plan, study)

@@ -115,7 +115,7 @@ def end_jobs(chunk: Chunk, jobs_dir: Path, pack: str, signum: signal.Signals = s
     if job is not None and job.send(signum):
         return True
     controller = chunk.jobs.get(pack)
-    return bool(controller) and Process.from_dict(controller).send(signum)
+    return controller is not None and Process.from_dict(controller).send(signum)
 
 
 if __name__ == "__main__":

@@ -191,10 +191,11 @@ def adopt(
     Returns the chunk with its job id, or None where nobody knows such a job.
     """
     wrote = carried_dir(jobs_dir / chunk.submission_id, chunk) / "job_id"
+    jobs: list[commands.Queued | commands.Accounted] = [*queue, *accounted]
     found = next(
         (
             commands.array_id(job.job)
-            for job in (*queue, *accounted)
+            for job in jobs
             if commands.comment_uuid(job.comment) == chunk.uuid
         ),
         None,

@@ -2,50 +2,65 @@
 
 from torch import Tensor, nn
 
-from models.gates import make_gates
-from models.joins import make_join
+from models.forms import Form
+from models.gates import gate_of
+from models.joins import Weights, lerp_takes_norm, make_join
 from models.layers import Attention, Mlp
 from models.norms import make_norm
 from models.spec import ModelSpec
 
 
 class Sublayer(nn.Module):
-    """y = out(join(x, post(body(pre(x) * pre_scale)))), with a gate at one site."""
+    """y = out(join(x, post(body(pre(x) * pre_scale)))), with a gate at one site.
 
-    def __init__(self, spec: ModelSpec, layer: int, body: nn.Module) -> None:
+    factor: what the gate multiplies by, None without a gate; weights: those of an interpolating join.
+    """
+
+    def __init__(self, spec: ModelSpec, layer: int, body: nn.Module, form: Form) -> None:
         super().__init__()
-        wiring, width, eps = spec.wiring(layer), spec.width, spec.norm_eps
-        self.body, self.site, self.pre_scale = body, spec.gate_site(layer), wiring.pre_scale
-        self.pre = make_norm(wiring.pre, width, eps, gain=wiring.pre_gain)
-        self.post = make_norm(wiring.post, width, eps)
-        self.join = make_join(wiring, spec.interior(), width)
-        self.out = make_norm(wiring.out, width, eps)
+        wiring = spec.wiring(layer)
+        self.body, self.site, self.gate = body, spec.gate_site(layer), gate_of(spec, form)
+        self.pre = make_norm(wiring.pre, spec, form, gain=wiring.pre_gain, scale=wiring.pre_scale)
+        self.post = None if lerp_takes_norm(wiring, form) else make_norm(wiring.post, spec, form)
+        self.join = make_join(wiring, form)
+        self.out = make_norm(wiring.out, spec, form)
+        self.gated_sum = form.gated_sum if self.gates_plain_sum(spec, layer) else None
 
-    def forward(self, x: Tensor, table: Tensor, gate: nn.Module | None) -> Tensor:
-        x = gate(x) if gate is not None and self.site == "input" else x
-        y = self.join(gate(x) if gate is not None and self.site == "shortcut" else x, self.branch(x, table, gate))
+    def gates_plain_sum(self, spec: ModelSpec, layer: int) -> bool:
+        """True where the gate directly follows an unscaled sum: then both are one operation."""
+        wiring = spec.wiring(layer)
+        unscaled = wiring.join == "add" and wiring.residual_scale == wiring.branch_scale == 1.0
+        return self.site == "trunk" and unscaled and spec.gate_record.stop_gradient
+
+    def forward(self, x: Tensor, table: Tensor, factor: Tensor | None, weights: Weights | None) -> Tensor:
+        x = self.gate(x, factor) if self.site == "input" else x
+        h = self.branch(x, table, factor)
+        if self.gated_sum is not None:
+            return self.gated_sum(x, h, factor)
+        y = self.join(self.gate(x, factor) if self.site == "shortcut" else x, h, weights)
         y = y if self.out is None else self.out(y)
-        return gate(y) if gate is not None and self.site == "trunk" else y
+        return self.gate(y, factor) if self.site == "trunk" else y
 
-    def branch(self, x: Tensor, table: Tensor, gate: nn.Module | None) -> Tensor:
+    def branch(self, x: Tensor, table: Tensor, factor: Tensor | None) -> Tensor:
         """Return what the sub-layer adds to the stream."""
         h = x if self.pre is None else self.pre(x)
-        h = h if self.pre_scale == 1.0 else h * self.pre_scale
-        h = gate(h) if gate is not None and self.site == "norm" else h
+        h = self.gate(h, factor) if self.site == "norm" else h
         h = self.body(h, table)
         h = h if self.post is None else self.post(h)
-        return gate(h) if gate is not None and self.site == "module" else h
+        return self.gate(h, factor) if self.site == "module" else h
 
 
 class Block(nn.Module):
-    """One layer: attention, then MLP."""
+    """One layer: attention, then MLP; factors and weights hold one entry for each of the two."""
 
-    def __init__(self, spec: ModelSpec, layer: int) -> None:
+    def __init__(self, spec: ModelSpec, layer: int, form: Form) -> None:
         super().__init__()
-        self.attention = Sublayer(spec, layer, Attention(spec))
-        self.mlp = Sublayer(spec, layer, Mlp(spec))
-        self.gates = nn.ModuleList(make_gates(spec, layer))
+        self.attention = Sublayer(spec, layer, Attention(spec, form), form)
+        self.mlp = Sublayer(spec, layer, Mlp(spec, form), form)
 
-    def forward(self, x: Tensor, table: Tensor) -> Tensor:
-        first, last = (self.gates[0], self.gates[-1]) if len(self.gates) else (None, None)
-        return self.mlp(self.attention(x, table, first), table, last)
+    def forward(
+        self, x: Tensor, table: Tensor,
+        factors: tuple[Tensor | None, Tensor | None], weights: tuple[Weights | None, Weights | None],
+    ) -> Tensor:
+        x = self.attention(x, table, factors[0], weights[0])
+        return self.mlp(x, table, factors[1], weights[1])

@@ -3,14 +3,17 @@
 GPAS (arXiv:2506.22049, equation 2): y = x - s stopgrad(x), s = act(alpha).
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.forms import Form
 from models.spec import ModelSpec
 from models.wiring import GATE
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "identity": lambda a: a,
     "relu": F.relu,
@@ -18,50 +21,44 @@ ACTIVATIONS = {
     "leaky_relu": F.leaky_relu,
     "scale_silu": lambda a: a * torch.sigmoid(8 * a),
 }
+FACTOR_FLOOR = 1e-30  # keeps 1 - s from being exactly 0, so that x can be had back from (1 - s) x; else it rounds away
 
 
-class LearnedGate(nn.Module):
-    """One scalar alpha; the stream is multiplied by 1 - act(alpha)."""
+class Gates(nn.Module):
+    """The scalars of all layers in one tensor: (depth, 1) where both sub-layers share one, (depth, 2) otherwise."""
 
     roles = {"alpha": GATE}
 
-    def __init__(self, init: float, activation: str, *, stop_gradient: bool) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.alpha = nn.Parameter(torch.tensor(init))
-        self.activation = activation
-        self.stop_gradient = stop_gradient
+        self.activation = spec.gate_options.get("activation", "identity")
+        size = (spec.depth, 1 if spec.gate_record.shared else 2)
+        if spec.gate_record.learned:
+            self.alpha = nn.Parameter(torch.full(size, spec.gate_options["init"]))
+        else:
+            values = torch.tensor(spec.gate_options["values"]).expand(spec.depth)
+            self.register_buffer("alpha", values[:, None].clone(), persistent=False)
 
-    def share(self) -> Tensor:
-        """Return s, the share taken off the stream, in fp32."""
+    def shares(self) -> Tensor:
+        """Return s of every gate (depth, 1 or 2) in fp32."""
         return ACTIVATIONS[self.activation](self.alpha.float())
 
-    def forward(self, x: Tensor) -> Tensor:
-        if self.stop_gradient:
-            return x - (self.share() * x.detach()).to(x.dtype)
-        return (x * (1 - self.share())).to(x.dtype)
+    def factors(self) -> list[tuple[Tensor, Tensor]]:
+        """Return 1 - s for the two sub-layers of every layer."""
+        rows = (1 - self.shares() + FACTOR_FLOOR).unbind(0)
+        return [(row[0], row[-1]) for row in rows]
 
 
-class FixedGate(nn.Module):
-    """A predefined share, gradient stopped."""
-
-    def __init__(self, value: float) -> None:
-        super().__init__()
-        self.value = value
-
-    def share(self) -> Tensor:
-        return torch.tensor(self.value)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x - self.value * x.detach()
+def make_gates(spec: ModelSpec) -> Gates | None:
+    """Return the gates of a model, or None."""
+    return None if spec.gate == "none" else Gates(spec)
 
 
-def make_gates(spec: ModelSpec, layer: int) -> list[nn.Module]:
-    """Return the gates of a layer: none, one that both sub-layers share, or one each."""
-    if spec.gate == "none":
-        return []
-    gate, options = spec.gate_record, spec.gate_options
-    if not gate.learned:
-        values = options["values"]
-        return [FixedGate(values[layer] if isinstance(values, list) else values)]
-    return [LearnedGate(options["init"], options["activation"], stop_gradient=gate.stop_gradient)
-            for _ in range(1 if gate.shared else 2)]
+def gate_of(spec: ModelSpec, form: Form) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return how a tensor is scaled by a factor: gradients stopped as published, or not."""
+    return form.gated if spec.gate_record.stop_gradient else scaled
+
+
+def scaled(x: Tensor, f: Tensor) -> Tensor:
+    """f x with its true gradient: the ablation without stop-gradient (arXiv:2506.22049, table 5)."""
+    return (x.float() * f).to(x.dtype)

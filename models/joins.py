@@ -1,76 +1,98 @@
-"""How a sub-layer's output joins the stream, and the learned scales behind it. Torch."""
+"""How a sub-layer's output joins the stream, and learned scales. Torch."""
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from models.wiring import ALPHA, SCALE, Interior, Scale, Wiring
+from models.forms import Form
+from models.spec import ModelSpec
+from models.wiring import ALPHA, SCALE, Scale, Wiring
+
+Weights = tuple[Tensor, Tensor]
+Join = Callable[[Tensor, Tensor, Weights | None], Tensor]
 
 
 class ScaleVector(nn.Module):
-    """s = (init / stored) * raw; called without arguments, returns s in fp32."""
+    """s = (init / stored) * raw; called without arguments, returns s in fp32, a vector or a scalar."""
 
-    def __init__(self, scale: Scale, length: int, role: str = SCALE) -> None:
+    roles = {"raw": SCALE}
+
+    def __init__(self, scale: Scale, length: int) -> None:
         super().__init__()
-        self.roles = {"raw": role}
-        self.factor = scale.init / scale.stored
-        value = torch.full(() if scale.shape == "scalar" else (length,), scale.stored)
+        self.factor, self.length = scale.init / scale.stored, length
+        value = torch.full((1 if scale.shape == "scalar" else length,), scale.stored)
         if scale.learned:
             self.raw = nn.Parameter(value)
         else:
             self.register_buffer("raw", value, persistent=False)
 
     def forward(self) -> Tensor:
-        return self.raw.float() * self.factor
+        return (self.raw.float() * self.factor).expand(self.length)
 
 
-def make_scale(scale: Scale | None, length: int, role: str = SCALE) -> ScaleVector | None:
+def make_scale(scale: Scale | None, length: int) -> ScaleVector | None:
     """Return the scale, or None for an empty slot."""
-    return None if scale is None else ScaleVector(scale, length, role)
+    return None if scale is None else ScaleVector(scale, length)
 
 
-class Add(nn.Module):
-    """residual_scale * x + branch_scale * h."""
+class Lerps(nn.Module):
+    """The step sizes alpha of all sub-layers in one tensor (2 depth, width or 1), and the weights they make.
 
-    def __init__(self, wiring: Wiring) -> None:
+    join = factor nu(alpha) (x + alpha (h - x)),  nu(alpha) = 1 / sqrt(alpha^2 + (1 - alpha)^2)  (arXiv:2505.22014)
+    """
+
+    roles = {"raw": ALPHA}
+
+    def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.residual_scale, self.branch_scale = wiring.residual_scale, wiring.branch_scale
-
-    def forward(self, x: Tensor, h: Tensor) -> Tensor:
-        if self.branch_scale != 1.0:
-            h = h * self.branch_scale
-        return x + h if self.residual_scale == 1.0 else torch.add(h, x, alpha=self.residual_scale)
-
-
-class Lerp(nn.Module):
-    """factor * nu(alpha) * (x + alpha (h - x)), nu(alpha) = 1 / sqrt(alpha^2 + (1 - alpha)^2) (arXiv:2505.22014)."""
-
-    def __init__(self, interior: Interior, width: int) -> None:
-        super().__init__()
+        interior = spec.interior()
         assert interior.alpha is not None
-        self.alpha = ScaleVector(interior.alpha, width, ALPHA)
-        self.alpha_abs = interior.alpha_abs
-        self.factor, self.factor_gradient = interior.residual_factor, interior.residual_factor_gradient
+        scale = interior.alpha
+        self.factor, self.alpha_abs = scale.init / scale.stored, interior.alpha_abs
+        self.nu, self.nu_gradient = interior.residual_factor, interior.residual_factor_gradient
+        size = (2 * spec.depth, 1 if scale.shape == "scalar" else spec.width)
+        self.raw = nn.Parameter(torch.full(size, scale.stored))
 
-    def step(self) -> Tensor:
-        """Return alpha as used."""
-        alpha = self.alpha()
+    def steps(self) -> Tensor:
+        """Return alpha as used, (2 depth, width or 1) in fp32."""
+        alpha = self.raw.float() * self.factor
         return alpha.abs() if self.alpha_abs else alpha
 
-    def weights(self) -> tuple[Tensor, Tensor]:
-        """Return (a, b) with the joined stream = a x + b h."""
-        alpha = self.step()
-        rest = 1 - alpha
-        if self.factor is None:
-            return rest, alpha
-        base = alpha if self.factor_gradient else alpha.detach()
-        nu = self.factor * torch.rsqrt(base**2 + (1 - base) ** 2)
-        return nu * rest, nu * alpha
-
-    def forward(self, x: Tensor, h: Tensor) -> Tensor:
-        a, b = self.weights()
-        return (a * x + b * h).to(x.dtype)
+    def weights(self) -> list[Weights]:
+        """Return (a, b) of every sub-layer, with the joined stream = a x + b h."""
+        alpha = self.steps()
+        a, b = 1 - alpha, alpha
+        if self.nu is not None:
+            base = alpha if self.nu_gradient else alpha.detach()
+            nu = self.nu * torch.rsqrt(base**2 + (1 - base) ** 2)
+            a, b = nu * a, nu * b
+        return list(zip(a.unbind(0), b.unbind(0), strict=True))
 
 
-def make_join(wiring: Wiring, interior: Interior, width: int) -> nn.Module:
-    """Return the join of a wiring."""
-    return Add(wiring) if wiring.join == "add" else Lerp(interior, width)
+def make_lerps(spec: ModelSpec) -> Lerps | None:
+    """Return the step sizes of a model, or None for a method that adds."""
+    return None if spec.interior().alpha is None else Lerps(spec)
+
+
+def make_join(wiring: Wiring, form: Form) -> Join:
+    """Return join(x, h, weights): the sum, or the interpolation with the exact norm of h where folded."""
+    if wiring.join == "add":
+        return add_with(wiring.residual_scale, wiring.branch_scale)
+    if lerp_takes_norm(wiring, form):
+        return lambda x, h, weights: form.unit_lerp(x, h, *weights)
+    return lambda x, h, weights: (weights[0] * x + weights[1] * h).to(x.dtype)
+
+
+def lerp_takes_norm(wiring: Wiring, form: Form) -> bool:
+    """True where the folded form computes the post norm inside the join."""
+    return form.folded and wiring.join == "lerp" and wiring.post == "unit"
+
+
+def add_with(residual_scale: float, branch_scale: float) -> Join:
+    """Return residual_scale x + branch_scale h."""
+    if branch_scale != 1.0:
+        return lambda x, h, _: torch.add(residual_scale * x, h, alpha=branch_scale)
+    if residual_scale != 1.0:
+        return lambda x, h, _: torch.add(h, x, alpha=residual_scale)
+    return lambda x, h, _: x + h

@@ -1,47 +1,45 @@
-"""Norms over the last axis. Statistics in fp32, result in the dtype of the input. Torch."""
+"""Norms as modules. Torch."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.forms import Form
+from models.spec import ModelSpec
 from models.wiring import NORM_GAIN, Norm
-
-NORM_FLOOR = 1e-12  # keeps the norm of a zero vector from dividing by zero
-
-
-def unit(x: Tensor) -> Tensor:
-    """Return x / |x| over the last axis."""
-    return F.normalize(x.float(), dim=-1, eps=NORM_FLOOR).to(x.dtype)
-
-
-def rms(x: Tensor, gain: Tensor | None, eps: float) -> Tensor:
-    """Return x / sqrt(mean(x^2) + eps) * gain over the last axis."""
-    return F.rms_norm(x, (x.shape[-1],), gain, eps)
 
 
 class RmsNorm(nn.Module):
-    """RMSNorm with a learned gain (Zhang and Sennrich 2019, arXiv:1910.07467)."""
+    """RMSNorm with a learned gain (Zhang and Sennrich 2019, arXiv:1910.07467), times a fixed scale."""
 
     roles = {"gain": NORM_GAIN}
 
-    def __init__(self, width: int, eps: float, *, gain: float = 1.0) -> None:
+    def __init__(self, width: int, eps: float, form: Form, *, gain: float = 1.0, scale: float = 1.0) -> None:
         super().__init__()
         self.gain = nn.Parameter(torch.full((width,), gain))
-        self.eps = eps
+        self.eps, self.form, self.scale = eps, form, scale
 
     def forward(self, x: Tensor) -> Tensor:
-        return rms(x, self.gain, self.eps)
+        if self.scale == 1.0:
+            return self.form.rms(x, self.gain, self.eps)
+        if self.form.folded:
+            return self.form.rms(x, self.gain * self.scale, self.eps)
+        return self.form.rms(x, self.gain, self.eps) * self.scale
 
 
 class UnitNorm(nn.Module):
     """x / |x|: no gain, no eps."""
 
+    def __init__(self, form: Form) -> None:
+        super().__init__()
+        self.form = form
+
     def forward(self, x: Tensor) -> Tensor:
-        return unit(x)
+        return self.form.unit(x)
 
 
-def make_norm(kind: Norm, width: int, eps: float, *, gain: float = 1.0) -> nn.Module | None:
-    """Return the norm of that name, or None for an empty slot."""
+def make_norm(kind: Norm, spec: ModelSpec, form: Form, *, gain: float = 1.0, scale: float = 1.0) -> nn.Module | None:
+    """Return the norm of that name, or None for an empty slot; its gain starts at `gain`, `scale` is a fixed factor."""
     if kind is None:
+        assert scale == 1.0, "a scale needs a norm before it"
         return None
-    return UnitNorm() if kind == "unit" else RmsNorm(width, eps, gain=gain)
+    return UnitNorm(form) if kind == "unit" else RmsNorm(spec.width, spec.norm_eps, form, gain=gain, scale=scale)

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 from models.block import Block
 from models.constraints import constrain, normalise
+from models.forms import FORMS, Form
+from models.gates import make_gates
 from models.inits import Fan, initial_std
-from models.joins import make_scale
+from models.joins import Weights, make_lerps, make_scale
 from models.layers import rotary_table
 from models.norms import make_norm
 from models.spec import ModelSpec
@@ -25,14 +27,18 @@ class Head(nn.Module):
     roles = {"weight": HEAD}
     parts = {"weight": ("head",)}
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, form: Form) -> None:
         super().__init__()
+        self.folded = form.folded
         self.weight = nn.Parameter(torch.empty(spec.vocab_size, spec.width))
         self.scale = make_scale(spec.interior().logit_scale, spec.vocab_size)
 
     def forward(self, x: Tensor) -> Tensor:
-        logits = F.linear(x, self.weight)
-        return logits if self.scale is None else logits * self.scale()
+        if self.scale is None:
+            return F.linear(x, self.weight)
+        if self.folded:
+            return F.linear(x, self.weight * self.scale()[:, None])
+        return F.linear(x, self.weight) * self.scale()
 
 
 class Embedding(nn.Module):
@@ -50,27 +56,42 @@ class Embedding(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A decoder-only language model of any method, gate and init; equal seeds give equal weights."""
+    """A decoder-only language model of any method, gate and init; equal seeds give equal weights in either form."""
 
-    def __init__(self, spec: ModelSpec, *, seed: int = 0) -> None:
+    def __init__(self, spec: ModelSpec, *, seed: int = 0, form: str = "folded") -> None:
         super().__init__()
+        how, interior = FORMS[form], spec.interior()
         self.spec = spec
-        interior = spec.interior()
         self.embedding = Embedding(spec)
-        self.embedding_norm = make_norm(interior.embedding_norm, spec.width, spec.norm_eps)
-        self.blocks = nn.ModuleList(Block(spec, layer) for layer in range(spec.depth))
-        self.final_norm = make_norm(interior.final_norm, spec.width, spec.norm_eps)
-        self.head = Head(spec)
+        self.embedding_norm = make_norm(interior.embedding_norm, spec, how)
+        self.blocks = nn.ModuleList(Block(spec, layer, how) for layer in range(spec.depth))
+        self.gates, self.lerps = make_gates(spec), make_lerps(spec)
+        self.final_norm = make_norm(interior.final_norm, spec, how)
+        self.head = Head(spec, how)
         self.register_buffer("table", rotary_table(spec.shape, spec.rope_base), persistent=False)
         initialise(self, seed)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return logits (b, t, V) of tokens (b, t)."""
-        x = self.embedding(tokens)  # (b, t, d)
+        return self.head(self.stream(tokens))
+
+    def stream(self, tokens: Tensor) -> Tensor:
+        """Return what the head reads, (b, t, d)."""
+        x = self.embedding(tokens)
         x = x if self.embedding_norm is None else self.embedding_norm(x)
-        for block in self.blocks:
-            x = block(x, self.table)
-        return self.head(x if self.final_norm is None else self.final_norm(x))
+        factors, weights = self.gate_factors(), self.join_weights()
+        table = self.table[: tokens.shape[1]]
+        for i, block in enumerate(self.blocks):
+            x = block(x, table, factors[i], weights[2 * i : 2 * i + 2])
+        return x if self.final_norm is None else self.final_norm(x)
+
+    def gate_factors(self) -> list[tuple[Tensor | None, Tensor | None]]:
+        """Return what the gates of every layer multiply by."""
+        return [(None, None)] * self.spec.depth if self.gates is None else self.gates.factors()
+
+    def join_weights(self) -> list[Weights | None]:
+        """Return the weights of every sub-layer's join."""
+        return [None] * (2 * self.spec.depth) if self.lerps is None else self.lerps.weights()
 
     def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Return the mean cross-entropy in nats of targets (b, t), in fp32."""

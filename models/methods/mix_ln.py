@@ -8,7 +8,9 @@ from models.methods.method import Method
 from models.options import Option, Options, number
 from models.wiring import Wiring
 
-OPTIONS = {"ratio": Option(0.25, "share of the layers that are Post-LN", "arXiv:2412.13795, table 5", low=0.0, high=1.0)}
+OPTIONS = {
+    "ratio": Option(0.25, "share of the layers that are Post-LN", "arXiv:2412.13795, table 5", low=0.0, high=1.0),
+}
 
 
 def wiring(layer: int, depth: int, options: Options) -> Wiring:

@@ -1,0 +1,113 @@
+"""The operations that layers are made of, in two forms: plain equations, and hand-written gradients. Torch.
+
+PLAIN computes a model word for word. FOLDED computes the same function with constants and learned scale vectors
+folded into the weights, and operations from models.fused. Both share parameters, so they can be compared and swapped.
+
+Legend: b batch, t time, h heads, c channels of a head, d = h c width, f MLP width.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from models import fused
+
+NORM_FLOOR = fused.NORM_FLOOR
+
+
+def unit(x: Tensor) -> Tensor:
+    """x / |x| over the last axis, computed in fp32."""
+    return F.normalize(x.float(), dim=-1, eps=NORM_FLOOR).to(x.dtype)
+
+
+def rms(x: Tensor, gain: Tensor, eps: float) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) * gain over the last axis, computed in fp32."""
+    return F.rms_norm(x.float(), (x.shape[-1],), gain.float(), eps).to(x.dtype)
+
+
+def unit_lerp(x: Tensor, h: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """a x + b h / |h|."""
+    return (a * x + b * unit(h)).to(x.dtype)
+
+
+def swiglu(uz: Tensor) -> Tensor:
+    """u * silu(z), (b, t, 2f) -> (b, t, f)."""
+    u, z = uz.chunk(2, -1)
+    return u * F.silu(z)
+
+
+def gated(x: Tensor, f: Tensor) -> Tensor:
+    """f x with the gradient of the identity for x: x - s stopgrad(x), s = 1 - f (arXiv:2506.22049, equation 2)."""
+    return (x.float() - (1 - f) * x.detach().float()).to(x.dtype)
+
+
+def gated_sum(x: Tensor, h: Tensor, f: Tensor) -> Tensor:
+    """gated(x + h, f)."""
+    return gated(x + h, f)
+
+
+def rotate(x: Tensor, table: Tensor) -> Tensor:
+    """Rotate adjacent channel pairs of x (b, t, h, c) by position; table (t, pairs, 2) holds cos and sin."""
+    cos, sin = table[:, None, : x.shape[-1] // 2].unbind(-1)  # (t, 1, c/2)
+    even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)
+    return torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2)
+
+
+def heads(qkv: Tensor, table: Tensor, n_heads: int, eps: float | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Split (b, t, 3d) into q, k, v (b, h, t, c), q and k rotated and normed in fp32 (eps None: no norm, < 0: unit)."""
+    q, k, v = qkv.unflatten(-1, (3, n_heads, -1)).unbind(2)
+    q, k = (normed(rotate(item.float(), table), eps).to(v.dtype) for item in (q, k))
+    return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+
+
+def normed(x: Tensor, eps: float | None) -> Tensor:
+    """Norm without gain: None none, below 0 unit, else RMS."""
+    if eps is None:
+        return x
+    return unit(x) if eps < 0 else F.rms_norm(x, (x.shape[-1],), None, eps)
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a model is computed; `folded` says whether constants and scales go into the weights."""
+
+    folded: bool
+    unit: Callable[[Tensor], Tensor]
+    rms: Callable[[Tensor, Tensor, float], Tensor]
+    unit_lerp: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+    swiglu: Callable[[Tensor], Tensor]
+    heads: Callable[[Tensor, Tensor, int, float | None], tuple[Tensor, Tensor, Tensor]]
+    gated: Callable[[Tensor, Tensor], Tensor]
+    gated_sum: Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def eager(kernel: Callable[..., object], equation: Callable[..., object]) -> Callable[..., object]:
+    """Use the kernel, but the equation while torch.compile traces: the compiler fuses it better."""
+    def choose(x: Tensor, *rest: object) -> object:
+        return equation(x, *rest) if torch.compiler.is_compiling() else kernel(x, *rest)
+    return choose
+
+
+def eager_fp32(kernel: Callable[..., object], equation: Callable[..., object]) -> Callable[..., object]:
+    """As eager, and the equation outside fp32 too."""
+    def choose(x: Tensor, *rest: object) -> object:
+        by_hand = x.dtype == torch.float32 and not torch.compiler.is_compiling()
+        return kernel(x, *rest) if by_hand else equation(x, *rest)
+    return choose
+
+
+PLAIN = Form(False, unit, rms, unit_lerp, swiglu, heads, gated, gated_sum)
+FOLDED = Form(
+    True,
+    unit=eager_fp32(fused.Unit.apply, unit),
+    rms=eager_fp32(fused.Rms.apply, rms),
+    unit_lerp=eager_fp32(fused.UnitLerp.apply, unit_lerp),
+    swiglu=eager_fp32(fused.SwiGlu.apply, swiglu),
+    heads=eager_fp32(fused.Heads.apply, heads),
+    gated=eager(fused.Gated.apply, gated),
+    gated_sum=eager(fused.GatedSum.apply, gated_sum),
+)
+FORMS = {"plain": PLAIN, "folded": FOLDED}

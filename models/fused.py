@@ -1,0 +1,193 @@
+"""Operations of models.forms with hand-written gradients: fewer passes, fewer temporaries. Torch.
+
+Legend: b batch, t time, h heads, c channels of a head, d = h c width, f MLP width.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+NORM_FLOOR = 1e-12  # keeps the norm of a zero vector from dividing by zero
+
+
+class Gated(Function):
+    """y = f x with the gradient of the identity for x and <x, g> for the scalar f; saves y, which others keep too."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, f: Tensor) -> Tensor:
+        y = (x.float() * f).to(x.dtype)
+        ctx.save_for_backward(y, f)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g: Tensor):
+        y, f = ctx.saved_tensors
+        return g, dot(y, g) / f
+
+
+class GatedSum(Function):
+    """y = f (x + h) as in Gated, the sum and the factor in one buffer."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, h: Tensor, f: Tensor) -> Tensor:
+        y = x + h
+        y = y.mul_(f) if y.dtype == torch.float32 else (y.float() * f).to(y.dtype)
+        ctx.save_for_backward(y, f)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g: Tensor):
+        y, f = ctx.saved_tensors
+        return g, g, dot(y, g) / f
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """Return the fp32 dot product of two tensors of one shape."""
+    return torch.dot(a.reshape(-1).float(), b.reshape(-1).float())
+
+
+class Unit(Function):
+    """y = x / |x| over the last axis; saves y and 1 / |x|."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        r = inverse_norm(x)
+        y = x * r
+        ctx.save_for_backward(y, r)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g: Tensor) -> Tensor:
+        y, r = ctx.saved_tensors
+        return tangent(g, y, (g * y).sum(-1, keepdim=True), r)
+
+
+class Rms(Function):
+    """y = x / sqrt(mean(x^2) + eps) * gain over the last axis."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, gain: Tensor, eps: float) -> Tensor:
+        r = inverse_rms(x, eps)
+        y = x * r
+        ctx.save_for_backward(y, r, gain)
+        return y * gain
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g: Tensor):
+        y, r, gain = ctx.saved_tensors
+        gy = g * y
+        d_gain = gy.flatten(0, -2).sum(0)
+        inner = (gy.flatten(0, -2) @ gain).view(r.shape) / y.shape[-1]
+        return tangent(g * gain, y, inner, r), d_gain, None
+
+
+def inverse_norm(x: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min_(NORM_FLOOR).reciprocal_()
+
+
+def inverse_rms(x: Tensor, eps: float) -> Tensor:
+    return torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
+
+
+def tangent(g: Tensor, y: Tensor, inner: Tensor, r: Tensor) -> Tensor:
+    """Return r (g - y inner): the gradient through a norm whose output is y."""
+    return torch.addcmul(g, y, inner, value=-1).mul_(r)
+
+
+class UnitLerp(Function):
+    """y = a x + b h / |h| with a and b one number a channel: an exact norm and a join in one."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, h: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        r = inverse_norm(h)
+        n = h * r
+        ctx.save_for_backward(x, n, r, a, b)
+        return (x * a).addcmul_(n, b)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g: Tensor):
+        x, n, r, a, b = ctx.saved_tensors
+        gn = (g * n).flatten(0, -2)
+        inner = (gn @ b.expand(n.shape[-1])).view(r.shape)
+        d_a = (g * x).flatten(0, -2).sum(0)
+        return g * a, tangent(g * b, n, inner, r), d_a.sum_to_size(a.shape), gn.sum(0).sum_to_size(b.shape)
+
+
+class SwiGlu(Function):
+    """y = u * silu(z) for uz (b, t, 2f); the gradients of u and z are written into one buffer."""
+
+    @staticmethod
+    def forward(ctx, uz: Tensor) -> Tensor:
+        u, z = uz.chunk(2, -1)
+        s = F.silu(z)
+        ctx.save_for_backward(uz, s)
+        return s * u
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g: Tensor) -> Tensor:
+        uz, s = ctx.saved_tensors
+        u, z = uz.chunk(2, -1)
+        d_uz = torch.empty_like(uz)
+        d_u, d_z = d_uz.chunk(2, -1)
+        torch.mul(g, s, out=d_u)
+        torch.mul(g, u, out=d_z)
+        torch.ops.aten.silu_backward.grad_input(d_z, z, grad_input=d_z)
+        return d_uz
+
+
+class Heads(Function):
+    """Split qkv (b, t, 3d) into rotated, normed heads (b, h, t, c); table (t, d, 2) covers every pair of q and of k.
+
+    A norm keeps the direction and a rotation keeps the norm, so their order does not matter.
+    eps: None for no norm, below 0 for x / |x|, else x / sqrt(mean(x^2) + eps).
+    """
+
+    @staticmethod
+    def forward(ctx, qkv: Tensor, table: Tensor, heads: int, eps: float | None):
+        b, t, width = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
+        turn = torch.view_as_complex(table)
+        pairs = torch.view_as_complex(qkv[..., : 2 * width].unflatten(-1, (-1, 2)))  # (b, t, d)
+        qk = by_head(torch.view_as_real(pairs * turn), 2, heads)
+        out = qkv.new_empty(3, b, heads, t, width // heads)
+        out[2].copy_(by_head(qkv[..., 2 * width :], 1, heads)[0])
+        r = None if eps is None else inverse_norm(qk) if eps < 0 else inverse_rms(qk, eps)
+        out[:2].copy_(qk) if r is None else torch.mul(qk, r, out=out[:2])
+        ctx.save_for_backward(out[:2], r, turn)
+        ctx.divisor = 1 if eps is None or eps < 0 else width // heads
+        return out.unbind(0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_q: Tensor, d_k: Tensor, d_v: Tensor):
+        qk, r, turn = ctx.saved_tensors
+        _, b, heads, t, c = qk.shape
+        d_qkv, d_pairs = qk.new_empty(b, t, 3 * heads * c), qk.new_empty(b, t, 2 * heads * c)
+        by_head(d_qkv[..., 2 * heads * c :], 1, heads)[0].copy_(d_v)
+        d_qk = by_head(d_pairs, 2, heads)
+        for i, g in enumerate((d_q, d_k)):
+            norm_gradient(g, qk[i], None if r is None else r[i], ctx.divisor, d_qk[i])
+        into = torch.view_as_complex(d_qkv[..., : 2 * heads * c].unflatten(-1, (-1, 2)))
+        torch.mul(torch.view_as_complex(d_pairs.unflatten(-1, (-1, 2))), turn.conj().resolve_conj(), out=into)
+        return d_qkv, None, None, None
+
+
+def by_head(x: Tensor, n: int, heads: int) -> Tensor:
+    """View (b, t, n h c), or the same in pairs, as (n, b, h, t, c)."""
+    return x.flatten(2).unflatten(-1, (n, heads, -1)).permute(2, 0, 3, 1, 4)
+
+
+def norm_gradient(g: Tensor, y: Tensor, r: Tensor | None, divisor: int, out: Tensor) -> None:
+    """Write the gradient through a norm with output y = r x into out; without a norm, copy."""
+    if r is None:
+        out.copy_(g)
+        return
+    inner = (g * y).sum(-1, keepdim=True)
+    torch.mul(torch.addcmul(g, y, inner, value=-1 / divisor), r, out=out)

@@ -1,8 +1,13 @@
-"""What every table is made of: the metadata with its naming rule, and columns with their units."""
+"""What every table is made of: the metadata with its naming rule, and columns with their units.
+
+SQLite has no column comments: there they stand in the table's own SQL, where `.schema` shows them.
+"""
 
 from typing import Any
 
 from sqlalchemy import Column, ForeignKey, MetaData
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import CreateColumn
 from sqlalchemy.types import TypeEngine
 
 METADATA = MetaData(
@@ -15,6 +20,13 @@ METADATA = MetaData(
 )
 
 
+@compiles(CreateColumn, "sqlite")
+def column_with_comment(element: CreateColumn, compiler: Any, **options: Any) -> str:
+    """Write a column of CREATE TABLE with its comment behind it."""
+    sql, comment = compiler.visit_create_column(element, **options), element.element.comment
+    return f"{sql} /* {comment.replace('*/', '* /')} */" if sql and comment else str(sql)
+
+
 def must(name: str, kind: type[TypeEngine[Any]], comment: str, *, primary: bool = False) -> Column[Any]:
     """Make a column that is never NULL."""
     return Column(name, kind, primary_key=primary, nullable=False, comment=comment)
@@ -25,6 +37,13 @@ def may(name: str, kind: type[TypeEngine[Any]], comment: str) -> Column[Any]:
     return Column(name, kind, nullable=True, comment=comment)
 
 
-def refers(name: str, target: str, comment: str, *, primary: bool = False, optional: bool = False) -> Column[Any]:
+def part_of_key(name: str, kind: type[TypeEngine[Any]], comment: str) -> Column[Any]:
+    """Make a whole-number column of a key, which the database must not number by itself."""
+    return Column(name, kind, primary_key=True, autoincrement=False, comment=comment)
+
+
+def refers(
+    name: str, kind: type[TypeEngine[Any]], target: str, comment: str, *, primary: bool = False, optional: bool = False
+) -> Column[Any]:
     """Make a column that holds the key of another table."""
-    return Column(name, ForeignKey(target), primary_key=primary, nullable=optional, comment=comment)
+    return Column(name, kind, ForeignKey(target), primary_key=primary, nullable=optional, comment=comment)

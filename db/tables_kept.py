@@ -36,7 +36,7 @@ fits = Table(
 fit_runs = Table(
     "fit_runs",
     METADATA,
-    refers("fit_id", "fits.fit_id", "the fit", primary=True),
+    refers("fit_id", Text, "fits.fit_id", "the fit", primary=True),
     must("run_id", Text, "the run", primary=True),
     must("entered", Boolean, "whether the run entered the fit"),
     may("reason", Text, "why it was left out"),
@@ -58,7 +58,7 @@ figures = Table(
 figure_inputs = Table(
     "figure_inputs",
     METADATA,
-    refers("figure_id", "figures.figure_id", "the figure", primary=True),
+    refers("figure_id", Text, "figures.figure_id", "the figure", primary=True),
     must("kind", Text, "frame, fit or run", primary=True),
     must("reference", Text, "what it was drawn from", primary=True),
     comment="what a figure was drawn from",
@@ -67,7 +67,7 @@ figure_inputs = Table(
 tags = Table(
     "tags",
     METADATA,
-    refers("run", "runs.run", "the run", primary=True),
+    refers("run", Integer, "runs.run", "the run", primary=True),
     must("tag", Text, "one word of a person's choice", primary=True),
     comment="words that people put on runs",
 )
@@ -76,7 +76,7 @@ notes = Table(
     "notes",
     METADATA,
     must("note_id", Integer, "number of the note, ascending", primary=True),
-    refers("run", "runs.run", "the run"),
+    refers("run", Integer, "runs.run", "the run"),
     must("time", Double, "s since 1970, UTC"),
     must("text", Text, "what a person wrote"),
     Index(None, "run"),

@@ -1,8 +1,8 @@
 """Tables of what jobs wrote: attempts, metrics, evaluations, checkpoints, results, and how far journals were read."""
 
-from sqlalchemy import BigInteger, Boolean, Column, Double, Integer, Table, Text, UniqueConstraint
+from sqlalchemy import BigInteger, Boolean, Double, Integer, Table, Text, UniqueConstraint
 
-from db.columns import METADATA, may, must, refers
+from db.columns import METADATA, may, must, part_of_key, refers
 
 codes = Table(
     "codes",
@@ -36,8 +36,8 @@ environments = Table(
 attempts = Table(
     "attempts",
     METADATA,
-    refers("run", "runs.run", "the run", primary=True),
-    must("attempt", Integer, "1 for the first process that worked on the run, 2 for the next, ...", primary=True),
+    refers("run", Integer, "runs.run", "the run", primary=True),
+    part_of_key("attempt", Integer, "1 for the first process that worked on the run, 2 for the next, ..."),
     may("token", Text, "fencing token"),
     may("host", Text, "host name"),
     may("pid", BigInteger, "process id on the host"),
@@ -45,8 +45,8 @@ attempts = Table(
     may("job_id", Text, "id that the scheduler gave"),
     may("restart", BigInteger, "restart count of the scheduler"),
     may("array_task", BigInteger, "task in a job array"),
-    refers("code_id", "codes.code_id", "code", optional=True),
-    refers("environment_id", "environments.environment_id", "machine and libraries", optional=True),
+    refers("code_id", Integer, "codes.code_id", "code", optional=True),
+    refers("environment_id", Integer, "environments.environment_id", "machine and libraries", optional=True),
     may("started_at", Double, "s since 1970, UTC"),
     may("last_seen_at", Double, "time of the newest record, s since 1970, UTC"),
     may("ended_at", Double, "s since 1970, UTC; NULL while it runs or if it was killed"),
@@ -80,9 +80,9 @@ metric_keys = Table(
 metrics = Table(
     "metrics",
     METADATA,
-    Column("run", Integer, primary_key=True, autoincrement=False, comment="the run"),
-    Column("key", Integer, primary_key=True, autoincrement=False, comment="the metric"),
-    Column("step", BigInteger, primary_key=True, autoincrement=False, comment="optimiser step"),
+    part_of_key("run", Integer, "the run"),
+    part_of_key("key", Integer, "the metric"),
+    part_of_key("step", BigInteger, "optimiser step"),
     may("value", Double, "in the metric's unit; NULL is NaN"),
     sqlite_with_rowid=False,
     comment="training scalars; the view curves has names instead of numbers",
@@ -91,10 +91,10 @@ metrics = Table(
 layer_metrics = Table(
     "layer_metrics",
     METADATA,
-    Column("run", Integer, primary_key=True, autoincrement=False, comment="the run"),
-    Column("key", Integer, primary_key=True, autoincrement=False, comment="the metric"),
-    Column("step", BigInteger, primary_key=True, autoincrement=False, comment="optimiser step"),
-    Column("layer", Integer, primary_key=True, autoincrement=False, comment="layer, from 0"),
+    part_of_key("run", Integer, "the run"),
+    part_of_key("key", Integer, "the metric"),
+    part_of_key("step", BigInteger, "optimiser step"),
+    part_of_key("layer", Integer, "layer, from 0"),
     may("value", Double, "in the metric's unit; NULL is NaN"),
     sqlite_with_rowid=False,
     comment="quantities that each layer has",
@@ -103,9 +103,9 @@ layer_metrics = Table(
 evaluations = Table(
     "evaluations",
     METADATA,
-    refers("run", "runs.run", "the run", primary=True),
+    refers("run", Integer, "runs.run", "the run", primary=True),
     must("split", Text, "validation, or the name of another fixed set", primary=True),
-    Column("step", BigInteger, primary_key=True, autoincrement=False, comment="optimiser step"),
+    part_of_key("step", BigInteger, "optimiser step"),
     may("n_tokens", BigInteger, "training tokens seen"),
     may("loss_nats", Double, "nats a token"),
     may("bits_per_byte", Double, "bits a byte of text"),
@@ -120,8 +120,8 @@ evaluations = Table(
 checkpoints = Table(
     "checkpoints",
     METADATA,
-    refers("run", "runs.run", "the run", primary=True),
-    Column("step", BigInteger, primary_key=True, autoincrement=False, comment="optimiser step"),
+    refers("run", Integer, "runs.run", "the run", primary=True),
+    part_of_key("step", BigInteger, "optimiser step"),
     may("n_tokens", BigInteger, "training tokens seen"),
     must("path", Text, "relative to the run directory"),
     may("bytes", BigInteger, "size, bytes"),
@@ -133,7 +133,7 @@ checkpoints = Table(
 results = Table(
     "results",
     METADATA,
-    refers("run", "runs.run", "the run", primary=True),
+    refers("run", Integer, "runs.run", "the run", primary=True),
     may("step", BigInteger, "optimiser step of the final loss"),
     may("n_tokens", BigInteger, "training tokens seen at the final loss"),
     may("loss_nats", Double, "final validation loss, nats a token; NULL until the run has ended"),
@@ -159,8 +159,8 @@ results = Table(
 ingested_files = Table(
     "ingested_files",
     METADATA,
-    refers("run", "runs.run", "the run", primary=True),
-    must("attempt", Integer, "attempt whose journal it is", primary=True),
+    refers("run", Integer, "runs.run", "the run", primary=True),
+    part_of_key("attempt", Integer, "attempt whose journal it is"),
     must("n_bytes", BigInteger, "bytes read, always whole lines"),
     must("n_lines", BigInteger, "lines read"),
     comment="how far each journal was read",
@@ -171,7 +171,7 @@ ingest_errors = Table(
     METADATA,
     must("run_id", Text, "name of the run directory", primary=True),
     must("file", Text, "name of the file", primary=True),
-    Column("offset", BigInteger, primary_key=True, autoincrement=False, comment="where the line starts, bytes"),
+    part_of_key("offset", BigInteger, "where the line starts, bytes"),
     must("message", Text, "what is wrong with it"),
     must("excerpt", Text, "how it begins"),
     comment="lines and files that could not be read; they are passed over",

@@ -19,7 +19,7 @@ experiment_revisions = Table(
     "experiment_revisions",
     METADATA,
     must("revision_id", Integer, "number of the revision in this database", primary=True),
-    refers("experiment_id", "experiments.experiment_id", "the experiment"),
+    refers("experiment_id", Integer, "experiments.experiment_id", "the experiment"),
     must("content_hash", Text, "SHA-256 of the text, hex"),
     must("text", Text, "the YAML as planned, or how points were imported"),
     must("created_at", Double, "s since 1970, UTC"),
@@ -40,7 +40,7 @@ submissions = Table(
 jobs = Table(
     "jobs",
     METADATA,
-    refers("submission_id", "submissions.submission_id", "the submission", primary=True),
+    refers("submission_id", Text, "submissions.submission_id", "the submission", primary=True),
     must("job_id", Text, "id that the scheduler gave, array task included", primary=True),
     may("cluster", Text, "name of the cluster"),
     may("job_dir", Text, "folder of the pack"),
@@ -99,8 +99,8 @@ runs = Table(
 experiment_runs = Table(
     "experiment_runs",
     METADATA,
-    refers("experiment_id", "experiments.experiment_id", "the experiment", primary=True),
-    refers("run", "runs.run", "the run", primary=True),
+    refers("experiment_id", Integer, "experiments.experiment_id", "the experiment", primary=True),
+    refers("run", Integer, "runs.run", "the run", primary=True),
     must("first_revision_id", Integer, "first revision of the experiment that contains the run"),
     must("last_revision_id", Integer, "last revision of the experiment that contains the run"),
     must("label", Text, "name that figures show"),

@@ -1,0 +1,1 @@
+"""Migrations by version number."""

@@ -16,9 +16,9 @@ MULTIPLIERS = {
     "Ki": 2**10, "Mi": 2**20, "Gi": 2**30,
 }  # fmt: skip
 SECONDS = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400}
-NUMBER = re.compile(r"([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)")
-DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(sec|min|hour|day|s|m|h|d)(?:s(?![a-z]))?\s*")
-CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?")
+NUMBER = re.compile(r"([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)", re.ASCII)
+DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(sec|min|hour|day|s|m|h|d)(?:s(?![a-z]))?\s*", re.ASCII)
+CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?", re.ASCII)
 TRUTHS = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}
 MAX_COUNT = 10**18
 MAX_NAMES_SHOWN = 40

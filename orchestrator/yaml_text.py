@@ -11,6 +11,7 @@ from typing import Any
 from orchestrator.errors import UserError
 
 KeyPath = tuple[str | int, ...]
+MAX_MERGES = 20  # mappings merged into mappings
 MAX_NODES = 200_000  # aliases can repeat a node; a file that expands beyond this is an attack or an accident
 
 
@@ -118,27 +119,34 @@ class NodeReader:
     def read_mapping(self, node: Any, path: KeyPath) -> dict[str, Any]:
         own: dict[str, Any] = {}
         for key_node, value_node in plain_items(node):
-            key = self.read_key(key_node)
-            if key in own:
+            if (key := self.read_key(key_node)) in own:
                 raise self.refuse(key_node, f"the key {name_path((*path, key))} is given twice")
-            self.lines[(*path, key)] = key_node.start_mark.line + 1
-            own[key] = self.read(value_node, (*path, key))
+            self.read_item(own, key_node, value_node, path)
         for merged in self.merged_mappings(node):
-            own |= {key: value for key, value in self.read(merged, path).items() if key not in own}
+            for key_node, value_node in plain_items(merged):
+                if self.read_key(key_node) not in own:
+                    self.read_item(own, key_node, value_node, path)
         return own
+
+    def read_item(self, own: dict[str, Any], key_node: Any, value_node: Any, path: KeyPath) -> None:
+        inner = (*path, str(key_node.value))
+        self.lines[inner] = key_node.start_mark.line + 1
+        own[inner[-1]] = self.read(value_node, inner)
 
     def read_key(self, node: Any) -> str:
         if node.id != "scalar":
             raise self.refuse(node, "a key must be a plain text")
         return str(node.value)
 
-    def merged_mappings(self, node: Any) -> Iterator[Any]:
+    def merged_mappings(self, node: Any, depth: int = 0) -> Iterator[Any]:
+        """Yield what `<<` brings in, nearest first, and what that brings in itself."""
         for key_node, value_node in node.value:
             if is_merge(key_node):
                 for merged in value_node.value if value_node.id == "sequence" else [value_node]:
-                    if merged.id != "mapping":
+                    if merged.id != "mapping" or depth > MAX_MERGES:
                         raise self.refuse(merged, "'<<' takes a mapping, or a list of mappings")
                     yield merged
+                    yield from self.merged_mappings(merged, depth + 1)
 
     def refuse(self, node: Any, message: str) -> UserError:
         return UserError(f"{self.file}:{node.start_mark.line + 1}: {message}")

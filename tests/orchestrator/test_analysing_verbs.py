@@ -1,0 +1,182 @@
+"""The analysing verbs on a study whose runs were planned for real and whose results were planted, not trained."""
+
+import json
+import math
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orchestrator.cli import run
+from orchestrator.journal import Journal
+from orchestrator.plan import plan_file, record
+
+TOKENS_PER_S = {"small": 50_000.0, "middle": 30_000.0, "large": 15_000.0}
+FASTER = {"gpt+": 1.0, "angpt": 1.6, "pre-ln": 1.0}
+YAML = """
+experiment: planted
+data: {corpus: texts, tokenizer: bytes}
+sizes:
+  small: {width: 16, depth: 1, heads: 2, mlp_width: 32}
+  middle: {width: 32, depth: 2, heads: 2, mlp_width: 64}
+  large: {width: 64, depth: 2, heads: 2, mlp_width: 128}
+budgets: [0.1M, 0.2M, 0.4M]
+methods: [gpt+, angpt, pre-ln]
+compare: [angpt over gpt+]
+batch: 2
+context: 32
+evaluation: {n_windows: 4}
+"""
+
+
+def planted_loss(label: str, n_params: float, n_tokens: float) -> float:
+    """L = 0.9 + 6 N^-0.35 + 95 (s D)^-0.4 with s = FASTER: a method that needs s times fewer tokens."""
+    return float(0.9 + 6 * n_params**-0.35 + 95 * (n_tokens * FASTER[label]) ** -0.4)
+
+
+def plant(folder: Path, *, n_left: int = 0, noise: float = 0.004) -> Path:
+    """Plan the YAML in `folder` and write journals of runs that ended as the law says; the last `n_left` have none."""
+    folder.mkdir(exist_ok=True)
+    (folder / "texts").mkdir(exist_ok=True)
+    for number in range(40):
+        (folder / "texts" / f"{number}.txt").write_text(f"document {number}: " + "all work and no play. " * 40)
+    path = folder / "experiments.yaml"
+    path.write_text(YAML)
+    plan, study = plan_file(path)
+    record(plan, study)
+    rng = np.random.default_rng(0)
+    for planned in plan.runs[: len(plan.runs) - n_left]:
+        write_results(study.run_dir(planned.run_id), planned, math.exp(noise * rng.normal()))
+    return path
+
+
+def write_results(run_dir: Path, planned, factor: float) -> None:
+    n_tokens, n_steps = planned.spec.training["n_tokens"], planned.planned["n_steps"]
+    loss = factor * planted_loss(planned.label, planned.planned["n_params_non_embedding"], n_tokens)
+    seconds = n_tokens / TOKENS_PER_S[planned.size]
+    run_dir.mkdir(parents=True)
+    start = {"run_id": planned.run_id, "token": "t", "job": {}, "resume_step": 0, "resume_tokens": 0, "code": {},
+             "environment": {"device": "cpu", "threads": 1}}  # fmt: skip
+    with Journal.open(run_dir, start) as journal:
+        for step, shift, final in ((n_steps // 2, 0.2, False), (n_steps, 0.0, True)):
+            values = {"loss_nats": loss + shift, "bits_per_byte": (loss + shift) / math.log(2)}
+            tokens = n_tokens * step // n_steps
+            journal.evaluation(step, tokens, values, n_tokens=128, final=final, annealed=final)
+        journal.end("completed", n_steps, n_tokens, wall_s=seconds + 1, train_wall_s=seconds)
+    done = {"outcome": "completed", "attempt": 1, "step": n_steps, "n_tokens": n_tokens, "loss_nats": loss, "time": 1.0,
+            "bits_per_byte": loss / math.log(2), "wall_s": seconds + 1, "train_wall_s": seconds,
+            "tokens_per_s": TOKENS_PER_S[planned.size], "reason": ""}  # fmt: skip
+    (run_dir / "DONE.json").write_text(json.dumps(done))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory) -> Path:
+    return plant(tmp_path_factory.mktemp("study") / "planted").parent
+
+
+@pytest.fixture(autouse=True)
+def in_study(study, monkeypatch):
+    monkeypatch.chdir(study)
+    monkeypatch.delenv("SCALEWRIGHT_DB", raising=False)
+
+
+def answer(capsys, *arguments: str) -> str:
+    assert run(list(arguments)) == 0
+    return capsys.readouterr().out
+
+
+def refusal(capsys, *arguments: str) -> str:
+    assert run(list(arguments)) == 1
+    return capsys.readouterr().err
+
+
+def test_fit_prints_the_speed_up_that_was_planted_and_says_what_is_not_identified(capsys):
+    printed = answer(capsys, "fit")
+    row = next(line for line in printed.splitlines() if "anGPT" in line and "tokens" in line)
+    ratio = float(row.split("×")[0].split()[-1])
+    assert ratio == pytest.approx(FASTER["angpt"], rel=0.1)
+    assert "does not identify" in printed
+
+
+def test_fit_as_json_is_the_one_object_that_was_promised(capsys):
+    told = json.loads(answer(capsys, "fit", "planted", "--law", "chinchilla", "--by", "none", "--json"))
+    assert {"law", "objective", "objective_value", "n", "excluded", "params", "certificate", "fit_id"} <= set(told)
+    assert (told["law"], told["objective"], told["n"], told["excluded"]) == ("chinchilla", "huber", 27, [])
+    assert {"value", "low", "high", "se"} <= set(told["params"]["alpha"])
+
+
+def test_a_fit_is_stored_once_with_the_runs_that_entered(capsys, study):
+    first = json.loads(answer(capsys, "fit", "--law", "pure-power", "--by", "none", "--exclude-worst", "2", "--json"))
+    again = json.loads(answer(capsys, "fit", "--law", "pure-power", "--by", "none", "--exclude-worst", "2", "--json"))
+    assert first == again
+    assert len(first["excluded"]) == 2 and all("largest losses" in item["reason"] for item in first["excluded"])
+    with sqlite3.connect(study / "runs.sqlite") as database:
+        counts = dict(
+            database.execute(
+                "SELECT entered, count(*) FROM fit_runs WHERE fit_id = ? GROUP BY entered", [first["fit_id"]]
+            ).fetchall()
+        )
+    assert counts == {1: 25, 0: 2}
+
+
+def test_several_labels_are_fitted_apart_and_named(capsys):
+    told = json.loads(answer(capsys, "fit", "--law", "pure-power", "--json"))
+    assert {"alpha[gpt+]", "alpha[angpt]", "alpha[pre-ln]"} <= set(told["params"])
+    assert [one["label"] for one in told["fits"]] == ["gpt+", "angpt", "pre-ln"]
+
+
+def test_held_out_runs_do_not_enter_and_are_predicted(capsys):
+    told = json.loads(answer(capsys, "fit", "--law", "pure-power", "--holdout", "n_tokens > 3e5", "--json"))
+    for one in told["fits"]:
+        assert one["n"] == 6 and len(one["held_out"]) == 3
+        assert all(item["reason"] == "holdout" for item in one["excluded"])
+        assert all(row["low"] < row["predicted"] < row["high"] for row in one["held_out"])
+
+
+def test_figures_writes_pictures_and_a_page_that_needs_nothing_else_twice_the_same(capsys, study):
+    written = [Path(line) for line in answer(capsys, "figures").split()]
+    folder = study / "figures" / "planted"
+    names = {"loss-against-compute", "loss-against-tokens", "speed-ups", "training-curves"}
+    assert {path.name for path in written} == {f"{name}.png" for name in names} | {"index.html"}
+    page = (folder / "index.html").read_text()
+    assert page.count("data:image/png;base64,") == len(names)
+    assert "http" not in page
+    for name in names:
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert f'href="{name}.svg"' in page and (folder / f"{name}.svg").exists()
+    assert page.count("completed") == 27
+    assert "Convergence speed-ups" in page and "L = K·C^−γ" in page
+    answer(capsys, "report")
+    assert (folder / "index.html").read_text() == page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("fit", "absent.yaml"), "absent.yaml: no such file"),
+        (("fit", "plante"), "no experiment 'plante' (experiments: planted)"),
+        (("fit", "--law", "chinchila"), "did you mean chinchilla?"),
+        (("fit", "--objective", "hubber"), "did you mean huber?"),
+        (("fit", "--law", "power", "--delta", "-1"), "delta must be positive"),
+        (("fit", "--law", "power", "--n-convention", "all"), "valid: non-embedding"),
+        (("fit", "--law", "power", "--by", "colour"), "unknown column to group by 'colour'"),
+        (("fit", "--holdout", "n_tokens >"), "n_tokens >"),
+    ],
+)
+def test_a_mistake_gets_one_line(capsys, arguments, expected):
+    told = refusal(capsys, *arguments)
+    assert expected in told and told.startswith("scalewright: ") and told.count("\n") == 1
+
+
+def test_a_study_without_a_finished_run_is_told_so(capsys, tmp_path, monkeypatch):
+    path = plant(tmp_path / "fresh", n_left=27)
+    monkeypatch.chdir(path.parent)
+    assert "no run has ended yet (27 planned)" in refusal(capsys, "fit")
+    assert "no run has ended yet" in refusal(capsys, "figures")
+
+
+def test_unfinished_runs_are_counted_with_their_reason(capsys, tmp_path, monkeypatch):
+    path = plant(tmp_path / "partly", n_left=2)
+    monkeypatch.chdir(path.parent)
+    assert "2 runs did not enter: loss is not finite" in answer(capsys, "fit")

@@ -11,7 +11,7 @@ from typing import Literal
 from models.errors import ModelError
 from models.options import pick
 from models.spec import ModelSpec
-from models.wiring import ALPHA, ATTENTION, EMBEDDING, GATE, HEAD, MLP, NORM_GAIN, ROLES, SCALE, Scale
+from models.wiring import ALPHA, ATTENTION, EMBEDDING, GATE, HEAD, MLP, NORM_GAIN, ROLES, SCALE, Norm, Scale
 
 CountKind = Literal["total", "non-embedding", "non-embedding+head"]
 COUNT_KINDS = {
@@ -80,9 +80,46 @@ def _six_n_total(spec: ModelSpec) -> int:
     return 6 * n_params(spec, "total")
 
 
+def _matrix_flops(spec: ModelSpec) -> int:
+    counts = count_parameters(spec)
+    return 6 * (counts[ATTENTION] + counts[MLP] + counts[HEAD])
+
+
 def attention_flops(spec: ModelSpec, *, causal: bool) -> int:
     """Return FLOPs per token of q k and p v in all layers: 12 depth context width, half of it when causal."""
     return (6 if causal else 12) * spec.depth * spec.context * spec.width
+
+
+# Forward FLOPs per element beside the matrix products; a backward pass counts twice as much.
+RMS_COST, UNIT_COST = 4, 3  # square, sum, scale (and gain)
+ROTARY_COST = 3  # four products and two sums a pair
+SWIGLU_COST = 5  # sigmoid counted as three
+SCALE_COST, GATE_COST, ADD_COST, LERP_COST = 1, 1, 1, 3
+SOFTMAX_COST = 5
+
+
+def extra_flops(spec: ModelSpec) -> int:
+    """Return FLOPs per token of norms, rotary, activation, joins, gates and scales: what a method adds by itself."""
+    shape, interior = spec.shape, spec.interior()
+    at_ends = (_norm_cost(interior.embedding_norm) + _norm_cost(interior.final_norm)) * shape.width
+    logits = SCALE_COST * shape.vocab_size if interior.logit_scale else 0
+    return 3 * (at_ends + logits + sum(_layer_cost(spec, layer) for layer in range(shape.depth)))
+
+
+def _layer_cost(spec: ModelSpec, layer: int) -> int:
+    shape, interior, wiring = spec.shape, spec.interior(), spec.wiring(layer)
+    norms = sum(_norm_cost(kind) for kind in (wiring.pre, wiring.post, wiring.out))
+    scales = sum(SCALE_COST for s in (wiring.pre_scale, wiring.residual_scale, wiring.branch_scale) if s != 1.0)
+    join = ADD_COST if wiring.join == "add" else LERP_COST
+    stream = 2 * shape.width * (norms + scales + join + (GATE_COST if spec.gate != "none" else 0))
+    heads = 2 * shape.width * (ROTARY_COST + _norm_cost(interior.qk_norm) + (SCALE_COST if interior.qk_scale else 0))
+    mlp = shape.mlp_width * (SWIGLU_COST + sum(SCALE_COST for s in (interior.u_scale, interior.z_scale) if s))
+    exact = UNIT_COST * (3 * shape.width + 3 * shape.mlp_width) if interior.exact else 0  # v, both outputs; u, z, inner
+    return stream + heads + mlp + exact + SOFTMAX_COST * shape.heads * shape.context // 2
+
+
+def _norm_cost(kind: Norm) -> int:
+    return 0 if kind is None else RMS_COST if kind == "rms" else UNIT_COST
 
 
 FLOP_CONVENTIONS: dict[str, Callable[[ModelSpec], int]] = {
@@ -93,6 +130,7 @@ FLOP_CONVENTIONS: dict[str, Callable[[ModelSpec], int]] = {
     "6n+attention-full": lambda spec: _six_n(spec) + attention_flops(spec, causal=False),
     "6n+head+attention-causal": lambda spec: _six_n_head(spec) + attention_flops(spec, causal=True),
     "6n+head+attention-full": lambda spec: _six_n_head(spec) + attention_flops(spec, causal=False),
+    "all-operations": lambda spec: _matrix_flops(spec) + attention_flops(spec, causal=True) + extra_flops(spec),
 }
 DEFAULT_FLOP_CONVENTION = "6n+head+attention-causal"
 

@@ -8,6 +8,7 @@ Legend: b batch, t time, h heads, c channels of a head, d = h c width, f MLP wid
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,14 +19,19 @@ from models import fused
 NORM_FLOOR = fused.NORM_FLOOR
 
 
+def wide(x: Tensor) -> Tensor:
+    """Return x in fp32, where norms, gates and scales are computed; fp64 stays."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
 def unit(x: Tensor) -> Tensor:
-    """x / |x| over the last axis, computed in fp32."""
-    return F.normalize(x.float(), dim=-1, eps=NORM_FLOOR).to(x.dtype)
+    """x / |x| over the last axis."""
+    return F.normalize(wide(x), dim=-1, eps=NORM_FLOOR).to(x.dtype)
 
 
 def rms(x: Tensor, gain: Tensor, eps: float) -> Tensor:
-    """x / sqrt(mean(x^2) + eps) * gain over the last axis, computed in fp32."""
-    return F.rms_norm(x.float(), (x.shape[-1],), gain.float(), eps).to(x.dtype)
+    """x / sqrt(mean(x^2) + eps) * gain over the last axis."""
+    return F.rms_norm(wide(x), (x.shape[-1],), wide(gain), eps).to(x.dtype)
 
 
 def unit_lerp(x: Tensor, h: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -41,7 +47,7 @@ def swiglu(uz: Tensor) -> Tensor:
 
 def gated(x: Tensor, f: Tensor) -> Tensor:
     """f x with the gradient of the identity for x: x - s stopgrad(x), s = 1 - f (arXiv:2506.22049, equation 2)."""
-    return (x.float() - (1 - f) * x.detach().float()).to(x.dtype)
+    return (wide(x) - (1 - f) * wide(x).detach()).to(x.dtype)
 
 
 def gated_sum(x: Tensor, h: Tensor, f: Tensor) -> Tensor:
@@ -59,7 +65,7 @@ def rotate(x: Tensor, table: Tensor) -> Tensor:
 def heads(qkv: Tensor, table: Tensor, n_heads: int, eps: float | None) -> tuple[Tensor, Tensor, Tensor]:
     """Split (b, t, 3d) into q, k, v (b, h, t, c), q and k rotated and normed in fp32 (eps None: no norm, < 0: unit)."""
     q, k, v = qkv.unflatten(-1, (3, n_heads, -1)).unbind(2)
-    q, k = (normed(rotate(item.float(), table), eps).to(v.dtype) for item in (q, k))
+    q, k = (normed(rotate(wide(item), table), eps).to(v.dtype) for item in (q, k))
     return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
 
@@ -84,17 +90,17 @@ class Form:
     gated_sum: Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def eager(kernel: Callable[..., object], equation: Callable[..., object]) -> Callable[..., object]:
+def eager(kernel: Callable[..., Any], equation: Callable[..., Any]) -> Callable[..., Any]:
     """Use the kernel, but the equation while torch.compile traces: the compiler fuses it better."""
-    def choose(x: Tensor, *rest: object) -> object:
+    def choose(x: Tensor, *rest: Any) -> Any:
         return equation(x, *rest) if torch.compiler.is_compiling() else kernel(x, *rest)
     return choose
 
 
-def eager_fp32(kernel: Callable[..., object], equation: Callable[..., object]) -> Callable[..., object]:
-    """As eager, and the equation outside fp32 too."""
-    def choose(x: Tensor, *rest: object) -> object:
-        by_hand = x.dtype == torch.float32 and not torch.compiler.is_compiling()
+def eager_full(kernel: Callable[..., Any], equation: Callable[..., Any]) -> Callable[..., Any]:
+    """As eager, and the equation in half precision too."""
+    def choose(x: Tensor, *rest: Any) -> Any:
+        by_hand = x.dtype in (torch.float32, torch.float64) and not torch.compiler.is_compiling()
         return kernel(x, *rest) if by_hand else equation(x, *rest)
     return choose
 
@@ -102,11 +108,11 @@ def eager_fp32(kernel: Callable[..., object], equation: Callable[..., object]) -
 PLAIN = Form(False, unit, rms, unit_lerp, swiglu, heads, gated, gated_sum)
 FOLDED = Form(
     True,
-    unit=eager_fp32(fused.Unit.apply, unit),
-    rms=eager_fp32(fused.Rms.apply, rms),
-    unit_lerp=eager_fp32(fused.UnitLerp.apply, unit_lerp),
-    swiglu=eager_fp32(fused.SwiGlu.apply, swiglu),
-    heads=eager_fp32(fused.Heads.apply, heads),
+    unit=eager_full(fused.Unit.apply, unit),
+    rms=eager_full(fused.Rms.apply, rms),
+    unit_lerp=eager_full(fused.UnitLerp.apply, unit_lerp),
+    swiglu=eager_full(fused.SwiGlu.apply, swiglu),
+    heads=eager_full(fused.Heads.apply, heads),
     gated=eager(fused.Gated.apply, gated),
     gated_sum=eager(fused.GatedSum.apply, gated_sum),
 )

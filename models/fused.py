@@ -17,7 +17,7 @@ class Gated(Function):
 
     @staticmethod
     def forward(ctx, x: Tensor, f: Tensor) -> Tensor:
-        y = (x.float() * f).to(x.dtype)
+        y = scaled(x, f)
         ctx.save_for_backward(y, f)
         return y
 
@@ -25,7 +25,7 @@ class Gated(Function):
     @once_differentiable
     def backward(ctx, g: Tensor):
         y, f = ctx.saved_tensors
-        return g, dot(y, g) / f
+        return g, dot(y, g, f.dtype) / f
 
 
 class GatedSum(Function):
@@ -34,7 +34,7 @@ class GatedSum(Function):
     @staticmethod
     def forward(ctx, x: Tensor, h: Tensor, f: Tensor) -> Tensor:
         y = x + h
-        y = y.mul_(f) if y.dtype == torch.float32 else (y.float() * f).to(y.dtype)
+        y = y.mul_(f) if y.dtype == f.dtype else scaled(y, f)
         ctx.save_for_backward(y, f)
         return y
 
@@ -42,12 +42,17 @@ class GatedSum(Function):
     @once_differentiable
     def backward(ctx, g: Tensor):
         y, f = ctx.saved_tensors
-        return g, g, dot(y, g) / f
+        return g, g, dot(y, g, f.dtype) / f
 
 
-def dot(a: Tensor, b: Tensor) -> Tensor:
-    """Return the fp32 dot product of two tensors of one shape."""
-    return torch.dot(a.reshape(-1).float(), b.reshape(-1).float())
+def scaled(x: Tensor, f: Tensor) -> Tensor:
+    """Return f x in the dtype of x, multiplied in the (wider) dtype of f."""
+    return x * f if x.dtype == f.dtype else (x.to(f.dtype) * f).to(x.dtype)
+
+
+def dot(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the dot product of two tensors of one shape, summed in a dtype."""
+    return torch.dot(a.reshape(-1).to(dtype), b.reshape(-1).to(dtype))
 
 
 class Unit(Function):

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.forms import Form
+from models.forms import Form, wide
 from models.spec import ModelSpec
 from models.wiring import GATE
 
@@ -41,7 +41,7 @@ class Gates(nn.Module):
 
     def shares(self) -> Tensor:
         """Return s of every gate (depth, 1 or 2) in fp32."""
-        return ACTIVATIONS[self.activation](self.alpha.float())
+        return ACTIVATIONS[self.activation](wide(self.alpha))
 
     def factors(self) -> list[tuple[Tensor, Tensor]]:
         """Return 1 - s for the two sub-layers of every layer."""
@@ -61,4 +61,4 @@ def gate_of(spec: ModelSpec, form: Form) -> Callable[[Tensor, Tensor], Tensor]:
 
 def scaled(x: Tensor, f: Tensor) -> Tensor:
     """f x with its true gradient: the ablation without stop-gradient (arXiv:2506.22049, table 5)."""
-    return (x.float() * f).to(x.dtype)
+    return (wide(x) * f).to(x.dtype)

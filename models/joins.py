@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from models.forms import Form
+from models.forms import Form, wide
 from models.spec import ModelSpec
 from models.wiring import ALPHA, SCALE, Scale, Wiring
 
@@ -28,7 +28,7 @@ class ScaleVector(nn.Module):
             self.register_buffer("raw", value, persistent=False)
 
     def forward(self) -> Tensor:
-        return (self.raw.float() * self.factor).expand(self.length)
+        return (wide(self.raw) * self.factor).expand(self.length)
 
 
 def make_scale(scale: Scale | None, length: int) -> ScaleVector | None:
@@ -56,7 +56,7 @@ class Lerps(nn.Module):
 
     def steps(self) -> Tensor:
         """Return alpha as used, (2 depth, width or 1) in fp32."""
-        alpha = self.raw.float() * self.factor
+        alpha = wide(self.raw) * self.factor
         return alpha.abs() if self.alpha_abs else alpha
 
     def weights(self) -> list[Weights]:

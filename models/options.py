@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from math import isfinite
 
 from models.errors import ModelError
 
@@ -70,8 +71,9 @@ def _number(value: object, option: Option, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ModelError(f"{where} = {value!r}: expected a number")
     low, high = option.low, option.high
-    if value != value or (low is not None and value < low) or (high is not None and value > high):
-        raise ModelError(f"{where} = {value!r}: expected a number between {low} and {high}")
+    if not isfinite(value) or (low is not None and value < low) or (high is not None and value > high):
+        limits = f" from {low}" * (low is not None) + f" up to {high}" * (high is not None)
+        raise ModelError(f"{where} = {value!r}: expected a finite number{limits}")
     return float(value)
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from models.errors import ModelError
 from models.gating import GATES, Gate, Site, site_of, why_unsourced
 from models.inits import INITS, Init
-from models.methods import METHODS, Method
+from models.methods import METHODS
+from models.methods.method import Method
 from models.options import Options, pick, resolve_options
 from models.wiring import Interior, Shape, Wiring
 

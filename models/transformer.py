@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from models.block import Block
 from models.constraints import constrain, normalise
-from models.forms import FORMS, Form
+from models.forms import FORMS, Form, wide
 from models.gates import make_gates
 from models.inits import Fan, initial_std
 from models.joins import Weights, make_lerps, make_scale
@@ -95,7 +95,7 @@ class Transformer(nn.Module):
 
     def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Return the mean cross-entropy in nats of targets (b, t), in fp32."""
-        return F.cross_entropy(self(tokens).flatten(0, 1).float(), targets.flatten())
+        return F.cross_entropy(wide(self(tokens).flatten(0, 1)), targets.flatten())
 
 
 def parameter_roles(model: nn.Module) -> dict[str, str]:

@@ -3,7 +3,7 @@
 A rule is resolved to one number a run at plan time; the number, not the rule, determines the run.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -167,11 +167,9 @@ def describe_rule(rule: Any) -> str:
     return f"fixed: lr {rule.lr:g}" if isinstance(rule, FixedRule) else "table"
 
 
-def is_shared(rule: Any) -> bool:
-    """Tell whether the rule gives every method the same rate, so that all but one borrow it."""
-    if isinstance(rule, TableRule):
-        return not any(isinstance(value, dict) for value in rule.values.values())
-    return isinstance(rule, FixedRule) or (isinstance(rule, PowerRule) and not rule.methods)
+def is_shared(rule: Any, methods: Collection[str]) -> bool:
+    """Tell whether the rule speaks of no method, so that all but one of `methods` (labels and names) borrow its rate."""
+    return not isinstance(rule, LawRule) and not any(name in methods for _, name in names_of(rule))
 
 
 # What is used where the YAML names no rate: the best ones seen with bytes, context 128 and about 0.5M tokens were near

@@ -52,9 +52,10 @@ def short_runs(runs: Sequence[PlannedRun]) -> Iterator[str]:
 
 def borrowed_rates(experiment: Experiment) -> Iterator[str]:
     without_own = [method.name for method in experiment.methods if method.lr is None]
+    names = {name for method in experiment.methods for name in (method.name, method.method)}
     if experiment.lr is None and without_own:
         yield f"no learning rate given for {shorten(without_own)}: a rule of thumb is used; tune it (axis `lr`)"
-    elif len(without_own) > 1 and is_shared(experiment.lr):
+    elif len(without_own) > 1 and is_shared(experiment.lr, names):
         yield (
             f"one learning-rate rule for {shorten(without_own)}: all but one borrow it, and a difference between them "
             "may be the rate's; give each method a rate of its own"

@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from orchestrator.learning_rate import DEFAULT_RULE, RateLaw, RatePlace, RateRule, describe_rule, is_shared, resolve_rate
+from orchestrator.learning_rate import (
+    DEFAULT_RULE,
+    RateLaw,
+    RatePlace,
+    RateRule,
+    describe_rule,
+    is_shared,
+    resolve_rate,
+)
 
 RULE = TypeAdapter(RateRule)
 SIZES = {"27k": 27_000, "141k": 141_000}
@@ -61,11 +69,20 @@ def test_a_power_rule_is_its_own_rate_at_the_named_size_and_differs_by_method():
     assert rate(written) == 0.02
     large = place(size="141k", n_params=108_000)
     assert rate(written, large) == pytest.approx(0.02 / 2)
-    assert rate(written, place(label="gpt+", n_params=108_000).__class__("gpt+", "gpt+", "141k", "1M", 108_000, 1)) > 0.01
+    assert (
+        rate(written, place(label="gpt+", n_params=108_000).__class__("gpt+", "gpt+", "141k", "1M", 108_000, 1)) > 0.01
+    )
 
 
 def test_a_power_rule_can_fall_with_tokens():
-    written = {"rule": "power", "lr": "0.02", "at": "27k", "exponent": "0", "token_exponent": "0.5", "tokens_at": "0.25M"}
+    written = {
+        "rule": "power",
+        "lr": "0.02",
+        "at": "27k",
+        "exponent": "0",
+        "token_exponent": "0.5",
+        "tokens_at": "0.25M",
+    }
     assert rate(written) == pytest.approx(0.01)
 
 
@@ -81,12 +98,14 @@ def test_a_stored_law_is_evaluated_for_the_label():
         ("0.02", True),
         ({"27k": "0.1", "141k": "0.2"}, True),
         ({"angpt": {"27k": "0.1"}, "gpt+": {"27k": "0.1"}}, False),
+        ({"angpt": "0.1", "gpt+": "0.2"}, False),
+        ({"27k": {"angpt": "0.1", "default": "0.2"}}, False),
         ({"rule": "power", "lr": "1", "at": "27k", "exponent": "0"}, True),
         ({"rule": "power", "lr": "1", "at": "27k", "exponent": "0", "methods": {"angpt": {"lr": "1"}}}, False),
     ],
 )
 def test_a_rule_is_shared_unless_it_speaks_of_methods(written, shared):
-    assert is_shared(RULE.validate_python(written)) is shared
+    assert is_shared(RULE.validate_python(written), {"angpt", "gpt+"}) is shared
 
 
 def test_the_rule_is_named_with_its_numbers_in_the_record():

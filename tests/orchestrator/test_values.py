@@ -18,7 +18,23 @@ DURATIONS = [
     ("90min", 5400), ("1h30m", 5400), ("1h 30min", 5400), ("12:30:00", 45000), ("12:30", 45000), ("2-00:00:00", 172800),
     ("30 s", 30), ("1.5h", 5400), ("2 hours", 7200), ("3 days", 259200), ("45 mins", 2700),
 ]  # fmt: skip
-NOT_NUMBERS = ["", "abc", "1.2.3", "nan", "inf", "-inf", "1e", "0x10", "1,000", "5m", "1e999", "20x", "true", "--1", "٣"]
+NOT_NUMBERS = [
+    "",
+    "abc",
+    "1.2.3",
+    "nan",
+    "inf",
+    "-inf",
+    "1e",
+    "0x10",
+    "1,000",
+    "5m",
+    "1e999",
+    "20x",
+    "true",
+    "--1",
+    "٣",
+]
 
 
 @pytest.mark.parametrize(("text", "expected"), NUMBERS)
@@ -70,7 +86,15 @@ def test_a_budget_of_nothing_is_refused(text):
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("10%", 1000), ("100%", 10_000), ("3 steps", 300), ("1 step", 100), ("250 tokens", 200), ("1 token", 100), ("0", 0)],
+    [
+        ("10%", 1000),
+        ("100%", 10_000),
+        ("3 steps", 300),
+        ("1 step", 100),
+        ("250 tokens", 200),
+        ("1 token", 100),
+        ("0", 0),
+    ],
 )
 def test_an_extent_is_a_part_of_a_run_in_whole_steps(text, expected):
     assert values.read_extent(text).to_tokens(10_000, 100) == expected
@@ -120,7 +144,13 @@ def test_decimal_thousandths_of_a_multiple_are_whole_and_exact(amount, letter):
 
 @given(st.text(max_size=12))
 def test_any_text_is_read_or_refused_with_its_value_in_one_line(text):
-    for read in (values.read_number, values.read_budget, values.read_duration_s, values.read_extent, values.read_fraction):
+    for read in (
+        values.read_number,
+        values.read_budget,
+        values.read_duration_s,
+        values.read_extent,
+        values.read_fraction,
+    ):
         try:
             read(text)
         except ValueError as error:

@@ -168,7 +168,7 @@ def describe_rule(rule: Any) -> str:
 
 
 def is_shared(rule: Any, methods: Collection[str]) -> bool:
-    """Tell whether the rule speaks of no method, so that all but one of `methods` (labels and names) borrow its rate."""
+    """Tell whether the rule speaks of no method, so that all but one of `methods` (by label or name) borrow it."""
     return not isinstance(rule, LawRule) and not any(name in methods for _, name in names_of(rule))
 
 

@@ -129,9 +129,9 @@ class NodeReader:
         return own
 
     def read_item(self, own: dict[str, Any], key_node: Any, value_node: Any, path: KeyPath) -> None:
-        inner = (*path, str(key_node.value))
-        self.lines[inner] = key_node.start_mark.line + 1
-        own[inner[-1]] = self.read(value_node, inner)
+        key = str(key_node.value)
+        self.lines[(*path, key)] = key_node.start_mark.line + 1
+        own[key] = self.read(value_node, (*path, key))
 
     def read_key(self, node: Any) -> str:
         if node.id != "scalar":

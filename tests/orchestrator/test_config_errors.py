@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - one bad input and its exact message a line
 """What bad input gets: one line with file, line and key path, and the valid names."""
 
 import pytest

@@ -74,7 +74,8 @@ def test_holdout_marks_points_by_selector_and_by_group():
 
 
 def test_any_option_can_be_an_axis():
-    added = "grid:\n  - { method: angpt, size: a, budget: 1M, seed: 0, options.alpha_init: [0.01, 0.05], lr: [1e-2, 2e-2] }\n"
+    axes = "options.alpha_init: [0.01, 0.05], lr: [1e-2, 2e-2]"
+    added = f"grid:\n  - {{ method: angpt, size: a, budget: 1M, seed: 0, {axes} }}\n"
     assert [(point.lr, dict(point.overrides)) for point in points(added)] == [
         (0.01, {"options.alpha_init": 0.01}),
         (0.01, {"options.alpha_init": 0.05}),
@@ -90,7 +91,8 @@ def test_an_override_of_the_optimiser_is_read_by_its_declared_type():
 
 
 def test_selectors_that_match_nothing_are_named():
-    added = "exclude: [{ size: a }, { seed: 9 }]\nholdout: [{ batch: 77 }]\ngrid:\n  - { size: [a, b], exclude: [{ size: c }] }\n"
+    added = "exclude: [{ size: a }, { seed: 9 }]\nholdout: [{ batch: 77 }]\n"
+    added += "grid:\n  - { size: [a, b], exclude: [{ size: c }] }\n"
     assert unused_selectors(read_experiment(BASE + added)) == ["exclude[1]", "holdout[0]", "grid[0].exclude[0]"]
 
 

@@ -1,6 +1,7 @@
 """Fit a law to points: lay out, solve from many seeds, attach intervals, certificate and provenance."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -11,7 +12,7 @@ from fitting.errors import FittingError
 from fitting.frame import PointRules, Points, check_points, log_axes, unknown
 from fitting.laws import LAWS, Law
 from fitting.losses import OBJECTIVES, Objective
-from fitting.problem import Problem, best_row, certify, held_at_bound, solve
+from fitting.problem import APART, Problem, best_row, certify, held_at_bound, hold, solve
 from fitting.profile import profile_range
 from fitting.result import Estimate, FitResult, Parameter, Provenance
 from fitting.uncertainty import Noise, delta_covariance, noise_of, t_quantile
@@ -32,6 +33,7 @@ class FitSettings:
     delta: float | None = None
     level: float = 0.95
     profile: str = "auto"  # "auto": where the delta method would mislead; "always"; "never"
+    fixed: Mapping[str, float] = field(default_factory=dict)  # parameters held at a value
 
     def resolve(self) -> Objective:
         """Return the objective. Raises FittingError for an unknown name or a width that is not positive."""
@@ -54,16 +56,18 @@ def fit(
     rules: PointRules | None = None,
     level: float = 0.95,
     profile: str = "auto",
+    fixed: Mapping[str, float] | None = None,
 ) -> FitResult:
     """Fit one law to all the points given (one method's, or several for a law with method-wise parameters).
 
     Laws are those of `fitting.laws.LAWS`; objectives those of `fitting.losses.OBJECTIVES` (a sum over runs; Huber's
-    width `delta` is in log loss). Raises FittingError for unknown names, too few points, or a design that
-    cannot tell the parameters apart (too few levels of an axis, or axes that move together).
+    width `delta` is in log loss); `fixed` holds parameters at given values. Raises FittingError for
+    unknown names, too few points, or a design that cannot tell the parameters apart (too few levels of an axis, or
+    axes that move together).
     """
     checked = check_points(points, rules)
     chosen = _law(law)
-    return fit_points(checked, chosen, FitSettings(objective, delta, level, profile))
+    return fit_points(checked, chosen, FitSettings(objective, delta, level, profile, dict(fixed or {})))
 
 
 def fit_each(
@@ -92,9 +96,8 @@ def _law(law: str | Law) -> Law:
 def fit_points(points: Points, law: Law, settings: FitSettings) -> FitResult:
     """Fit checked points; the function behind `fit`."""
     objective = settings.resolve()
-    problem = lay_out(points, law)
-    starts = problem.seeds(N_SEEDS)
-    solution = solve(problem, objective, starts, np.ones((1, len(points))))
+    problem = hold(lay_out(points, law), settings.fixed)
+    solution = solve(problem, objective, problem.seeds(N_SEEDS if law.is_additive else 3 * N_SEEDS, APART), np.ones((1, len(points))))
     theta = solution.theta[best_row(solution)]
     certificate = certify(problem, objective, solution)
     predicted, jacobian = problem.predict(theta)
@@ -170,25 +173,32 @@ def _parameters(
     """Turn coordinates into named parameters; profile those whose delta interval cannot be trusted."""
     raw, spread = problem.to_raw @ theta, np.sqrt(np.diag(problem.to_raw @ covariance @ problem.to_raw.T).clip(min=0))
     t = t_quantile(settings.level, noise.df)
-    doubtful = _doubtful(problem, theta, covariance, raw, t * spread)
-    use_profile = settings.profile == "always" or (settings.profile == "auto" and doubtful)
+    loose = _doubtful(problem, theta, covariance, raw, t * spread)
     params = {}
-    for j in range(len(problem.names)):
-        ends = _profile_ends(problem, objective, theta, j, noise, t) if use_profile else None
-        params[problem.names[j]] = _parameter(problem, j, raw[j], spread[j], t, ends)
+    for j, name in enumerate(problem.names):
+        if name in settings.fixed:
+            params[name] = _held(name, settings.fixed[name])
+            continue
+        profiled = settings.profile == "always" or (settings.profile == "auto" and loose[j])
+        ends = _profile_ends(problem, objective, theta, j, noise, t) if profiled else None
+        params[name] = _parameter(problem, j, raw[j], spread[j], t, ends)
     open_ended = [name for name, p in params.items() if not p.identified]
     if not open_ended:
         return params, ()
     return params, (f"these runs do not identify {', '.join(open_ended)}: read L(C) and speed-ups, not these values",)
 
 
-def _doubtful(problem: Problem, theta: Array, covariance: Array, raw: Array, half: Array) -> bool:
-    """Whether any coordinate is at a bound, an exponent's interval reaches zero, or a log coefficient is loose."""
-    if held_at_bound(problem, theta).any():
-        return True
+def _held(name: str, value: float) -> Parameter:
+    return Parameter(name, value, 0.0, value, value, None, "fixed")
+
+
+def _doubtful(problem: Problem, theta: Array, covariance: Array, raw: Array, half: Array) -> NDArray[np.bool_]:
+    """Which coordinates are at a bound, are exponents whose interval reaches zero, or loose log coefficients."""
+    pinned = problem.box.lower == problem.box.upper
     centred_se = np.sqrt(np.diag(covariance).clip(min=0))
     loose = problem.is_log & (centred_se > LOOSE_SE)
-    return bool(loose.any() or (~problem.is_log & (half >= np.abs(raw))).any())
+    doubtful = (held_at_bound(problem, theta) | loose | (~problem.is_log & (half >= np.abs(raw)))) & ~pinned
+    return np.asarray(doubtful | (problem.is_additive & doubtful.any()))
 
 
 def _profile_ends(

@@ -200,6 +200,9 @@ def _flag(table: pd.DataFrame, name: str) -> "pd.Series[bool]":
 
 def log_axes(points: Points, axes: tuple[str, ...]) -> dict[str, NDArray[np.float64]]:
     """Return the natural log of each axis. Raises FittingError when an axis was not measured."""
+    absent = [axis for axis in axes if axis not in points.frame]
+    if absent:
+        raise FittingError(f"this law needs the column {absent[0]}, which these points do not have")
     logs = {axis: np.log(points.column(axis)) for axis in axes}
     for axis, values in logs.items():
         if not np.isfinite(values).all():

@@ -1,15 +1,20 @@
 """What every law looks like to the solver, and the solve: continuation in delta, certificate. Knows numpy only."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fitting.losses import Objective
+from fitting.errors import FittingError
+from fitting.frame import unknown
+from fitting.losses import OBJECTIVES, Objective
 from fitting.solver import Array, Box, Evaluate, Local, Mask, Solution, minimise
 
 SAME_OPTIMUM = 1e-6  # relative difference of objective values that still counts as the same optimum
+APART = 0.15  # share of a coordinate's range by which seeds differ
+MANY = 4096
 CHUNK = 64  # resamplings solved together; 64 x 240 points x 15 numbers stay in a cache of 2 MB
 
 
@@ -26,8 +31,10 @@ class Problem(Protocol):
     def to_raw(self) -> Array: ...
     @property
     def box(self) -> Box: ...
+    @property
+    def is_additive(self) -> bool: ...
     def evaluator(self, objective: Objective, weights: Array) -> Evaluate: ...
-    def seeds(self, n_keep: int) -> Array: ...
+    def seeds(self, n_keep: int, apart: float) -> Array: ...
     def predict(self, theta: Array) -> tuple[Array, Array]: ...
 
 
@@ -53,14 +60,25 @@ class Certificate:
     n_steps: int
 
 
-def solve(problem: Problem, objective: Objective, starts: Array, weights: Array, free: Mask | None = None) -> Solution:
-    """Minimise from each start through the continuation in delta. One row of `weights` serves all, or one each."""
-    loose = np.ones(starts.shape, dtype=bool) if free is None else free
+def solve(problem: Problem, objective: Objective, starts: Array, weights: Array) -> Solution:
+    """Minimise from each start through the continuation in delta; one row of `weights` serves all.
+
+    Laws that are not additive have local minima that least squares hides, so there each start is also solved directly.
+    """
+    loose = np.ones(starts.shape, dtype=bool)
     theta = starts
     for delta in objective.stages():
         solution = minimise(problem.evaluator(objective.with_delta(delta), weights), theta, problem.box, loose)
         theta = solution.theta
-    return solution
+    if problem.is_additive or len(objective.stages()) == 1:
+        return solution
+    return _join(solution, minimise(problem.evaluator(objective, weights), starts, problem.box, loose))
+
+
+def _join(first: Solution, second: Solution) -> Solution:
+    return Solution(
+        *(np.concatenate([getattr(s, name) for s in (first, second)]) for name in first.__dataclass_fields__)
+    )
 
 
 def resolve(problem: Problem, objective: Objective, start: Array, weights: Array) -> Array:
@@ -93,7 +111,7 @@ def certify(problem: Problem, objective: Objective, solution: Solution) -> Certi
     slack = SAME_OPTIMUM * abs(best) + 1e-20
     others = values[values > best + slack]
     _, jacobian = problem.predict(solution.theta[row])
-    held = held_at_bound(problem, solution.theta[row])
+    held, pinned = held_at_bound(problem, solution.theta[row]), problem.box.lower == problem.box.upper
     decrease = float(solution.predicted_decrease[row]) * objective.scale
     return Certificate(
         converged=decrease <= 1e-8 * (abs(best) * objective.scale) + 1e-18,
@@ -103,7 +121,7 @@ def certify(problem: Problem, objective: Objective, solution: Solution) -> Certi
         n_seeds=len(values),
         share_of_seeds=float(np.mean(values <= best + slack)),
         second_best=float(others.min()) * objective.scale if len(others) else None,
-        at_bound=tuple(name for name, at in zip(problem.names, held, strict=True) if at),
+        at_bound=tuple(name for name, at in zip(problem.names, held & ~pinned, strict=True) if at),
         condition=condition_number(jacobian[:, ~held]),
         n_steps=int(solution.n_steps[row]),
     )
@@ -136,11 +154,20 @@ class Mapped:
         return self.inner.log_loss
 
     @property
+    def is_additive(self) -> bool:
+        return self.inner.is_additive
+
+    @property
     def to_raw(self) -> Array:
         return np.asarray(self.inner.to_raw @ self.matrix)
 
-    def seeds(self, n_keep: int) -> Array:
-        return np.asarray(np.linalg.solve(self.matrix, self.inner.seeds(n_keep).T).T)
+    def seeds(self, n_keep: int, apart: float = APART) -> Array:
+        """Pick again among all seeds of the inner problem, once they are moved into this problem's box."""
+        inner = self.inner.seeds(MANY, 0.0)
+        phi = np.asarray(np.linalg.solve(self.matrix, inner.T).T, dtype=np.float64)
+        phi = np.unique(np.clip(phi, self.box.lower, self.box.upper), axis=0)
+        evaluate = self.evaluator(OBJECTIVES["log-l2"], np.ones((1, len(self.log_loss))))
+        return spread_out(phi, evaluate(phi, np.arange(len(phi))).value, n_keep, apart)
 
     def predict(self, theta: Array) -> tuple[Array, Array]:
         value, jacobian = self.inner.predict(self.matrix @ theta)
@@ -158,6 +185,42 @@ class Mapped:
             return Local(value, local.gradient @ self.matrix, self.matrix.T @ local.hessian @ self.matrix)
 
         return evaluate
+
+
+def hold(problem: Problem, fixed: Mapping[str, float]) -> Problem:
+    """Hold parameters at given values: the range of each shrinks to a point. Raises FittingError for unknown names."""
+    if not fixed:
+        return problem
+    for name in fixed:
+        if name not in problem.names:
+            raise FittingError(unknown("parameter", name, problem.names))
+    inverse = np.asarray(np.linalg.inv(problem.to_raw), dtype=np.float64)
+    raw = Mapped(problem, inverse, problem.names, _raw_box(problem))
+    lower, upper = raw.box.lower.copy(), raw.box.upper.copy()
+    for j, name in enumerate(problem.names):
+        if name in fixed:
+            lower[j] = upper[j] = np.log(fixed[name]) if problem.is_log[j] else fixed[name]
+    return replace(raw, box=replace(raw.box, lower=lower, upper=upper))
+
+
+def spread_out(theta: Array, value: Array, n_keep: int, apart: float = APART) -> Array:
+    """Return the best rows of theta that lie apart from each other, by a share of each coordinate's range."""
+    if apart <= 0:
+        return np.asarray(theta[np.argsort(value, kind="stable")[:n_keep]])
+    unit = np.ptp(theta, axis=0) + 1e-12
+    kept: list[int] = []
+    for candidate in np.argsort(value, kind="stable"):
+        if all((np.abs(theta[candidate] - theta[k]) / unit).max() >= apart for k in kept):
+            kept.append(int(candidate))
+        if len(kept) == n_keep:
+            break
+    return np.asarray(theta[kept])
+
+
+def _raw_box(problem: Problem) -> Box:
+    ends = np.stack([problem.to_raw * problem.box.lower, problem.to_raw * problem.box.upper])
+    curvature = (np.linalg.inv(problem.to_raw) ** 2).T @ problem.box.curvature
+    return Box(ends.min(axis=0).sum(axis=1), ends.max(axis=0).sum(axis=1), np.asarray(curvature))
 
 
 def map_coordinate(problem: Problem, index: int, combination: Array) -> Mapped:

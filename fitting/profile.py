@@ -1,7 +1,7 @@
 """Profile likelihood: how far one parameter can move before the fit gets worse than chance allows. Knows numpy only.
 
-One coordinate (or a linear combination of them) is fixed at a grid of values, the rest re-solved in one batch. Each value
-is tried from the solutions of its neighbours as well, so that a second valley is found where there is one.
+One coordinate (or a linear combination of them) is fixed at a grid of values, the rest re-solved in one batch.
+Each value is tried from the solutions of its neighbours as well, so that a second valley is found where there is one.
 """
 
 from dataclasses import dataclass

@@ -63,7 +63,10 @@ def noise_of(residuals: Array, n_free: int, objective: Objective) -> Noise:
     The divisor n - p (2 - tau^2/sigma^2) makes the scale unbiased whatever the efficiency of the objective.
     """
     df = max(len(residuals) - n_free, 1)
-    delta = np.inf if objective.raw else objective.delta
+    if objective.raw or not np.isfinite(objective.delta):
+        sigma = float(np.sqrt((residuals**2).sum() / df))
+        return Noise(sigma, sigma, df, sigma * sigma)
+    delta = objective.delta
     sigma, ratio = robust_scale(residuals, df), 1.0
     for _ in range(20):
         square, inside = psi_moments(delta, sigma)

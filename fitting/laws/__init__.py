@@ -1,7 +1,10 @@
 """The laws by name: an explicit table of data. What a law must offer is in `Law`."""
 
 from fitting.laws.additive import AdditiveLaw, Term
+from fitting.laws.broken import BROKEN
 from fitting.laws.interface import Law
+from fitting.laws.kaplan import KAPLAN
+from fitting.laws.repeated import REPEATED
 
 _N = Term("A", "alpha", "n_params")
 _D = Term("B", "beta", "n_tokens")
@@ -51,6 +54,9 @@ LAWS: dict[str, Law] = {
     "power": _POWER,
     "pure-power": _PURE_POWER,
     "power-shared": _POWER_SHARED,
+    "kaplan": KAPLAN,
+    "broken": BROKEN,
+    "repeated-data": REPEATED,
 }
 
 __all__ = ["LAWS", "AdditiveLaw", "Law", "Term"]

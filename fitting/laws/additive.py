@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fitting.losses import Objective, loss_terms
+from fitting.problem import APART, spread_out
 from fitting.solver import Box, Evaluate, Local
 
 Array = NDArray[np.float64]
@@ -39,6 +40,7 @@ class AdditiveLaw:
     equation: str
     terms: tuple[Term, ...]
     per_method: tuple[str, ...] = ()
+    is_additive: bool = True  # one coordinate at its bound spoils the delta intervals of all others
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -99,6 +101,10 @@ class AdditiveProblem:
         n_terms, n_points, n_theta = self.z.shape
         return (theta @ self.z.reshape(-1, n_theta).T).reshape(len(theta), n_terms, n_points)
 
+    @property
+    def is_additive(self) -> bool:
+        return self.law.is_additive
+
     def predict(self, theta: Array) -> tuple[Array, Array]:
         """Return log L_hat (n_points,) and its Jacobian (n_points, n_theta) for one theta."""
         return predict_log_loss(self.z, theta)
@@ -107,9 +113,9 @@ class AdditiveProblem:
         """Return the function that the solver calls; row b of a batch uses row b of `weights` (or the only one)."""
         return evaluator(self, objective, weights)
 
-    def seeds(self, n_keep: int = 8) -> Array:
+    def seeds(self, n_keep: int = 8, apart: float = APART) -> Array:
         """Return starts by variable projection, (n_seeds, n_theta)."""
-        return seeds(self, n_keep)
+        return seeds(self, n_keep, apart)
 
 
 def theta_names(law: AdditiveLaw, methods: tuple[str, ...]) -> tuple[str, ...]:
@@ -127,7 +133,15 @@ def build(law: AdditiveLaw, log_axes: dict[str, Array], log_loss: Array, methods
     centred = {axis: values - centres[axis] for axis, values in log_axes.items()}
     z = features(law, names, centred, methods)
     is_log = np.array([name.split("[")[0] in law.coefficients for name in names])
-    return AdditiveProblem(law, names, is_log, z, log_loss, _uncentre(law, names, centres), _box(is_log, _is_floor(law, names), log_loss, z))
+    return AdditiveProblem(
+        law,
+        names,
+        is_log,
+        z,
+        log_loss,
+        _uncentre(law, names, centres),
+        _box(is_log, _is_floor(law, names), log_loss, z),
+    )
 
 
 def features(law: AdditiveLaw, names: tuple[str, ...], log_axes: dict[str, Array], methods: NDArray[np.str_]) -> Array:
@@ -228,17 +242,17 @@ def _unpack(packed: Array, upper: tuple[NDArray[np.intp], ...], n_theta: int) ->
     return full
 
 
-def seeds(problem: AdditiveProblem, n_keep: int = 8) -> Array:
+def seeds(problem: AdditiveProblem, n_keep: int, apart: float) -> Array:
     """Return starts by variable projection: on a grid of exponents, the best coefficients by linear least squares.
 
     Exponents of the same kind are tied over methods; of the grid the best points that lie well apart are kept.
     """
     exponents = problem.law.exponents
     grid = GRID if len(exponents) > 1 else np.linspace(GRID[0], GRID[-1], 96)
-    points = np.array(list(product(range(len(grid)), repeat=len(exponents))), dtype=np.intp)
-    theta = _grid_theta(problem, exponents, grid[points])
+    shapes = np.array(list(product(grid, repeat=len(exponents))))
+    theta = _grid_theta(problem, exponents, shapes)
     value = _relative_squares(problem, theta)
-    return theta[_spread_out(points, value, n_keep)]
+    return spread_out(theta, value, n_keep, apart)
 
 
 def _grid_theta(problem: AdditiveProblem, exponents: tuple[str, ...], shapes: Array) -> Array:
@@ -259,18 +273,3 @@ def _grid_theta(problem: AdditiveProblem, exponents: tuple[str, ...], shapes: Ar
 def _relative_squares(problem: AdditiveProblem, theta: Array) -> Array:
     predicted = np.exp(problem.log_terms(theta)).sum(axis=1)
     return np.asarray(((np.log(predicted) - problem.log_loss) ** 2).sum(axis=1))
-
-
-def _spread_out(points: NDArray[np.intp], value: Array, n_keep: int, apart: int = 4) -> NDArray[np.intp]:
-    kept: list[int] = []
-    for candidate in np.argsort(value, kind="stable"):
-        if all(np.abs(points[candidate] - points[other]).max() >= apart for other in kept):
-            kept.append(int(candidate))
-        if len(kept) == n_keep:
-            break
-    return np.array(kept, dtype=np.intp)
-
-
-def term_of(law: AdditiveLaw, coefficient: str) -> Term:
-    """Return the term whose coefficient has this name."""
-    return next(term for term in law.terms if term.coefficient == coefficient)

@@ -1,0 +1,163 @@
+"""Laws that are not a plain sum: a value and an analytic Jacobian of log L in (log coefficients, shapes).
+
+Second derivatives come from a complex step on the Jacobian, so both functions must accept complex theta.
+Seeds are by variable projection: a grid over the shapes, the coefficients by linear least squares.
+Shapes: theta (batch, n_theta); log L (batch, n_points); Jacobian (batch, n_points, n_theta).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fitting.losses import Objective, loss_terms
+from fitting.problem import APART, spread_out
+from fitting.solver import Box, Evaluate, Local
+
+Array = NDArray[np.float64]
+Columns = dict[str, Array]
+Theta = NDArray[Any]  # float64, or complex128 in a complex step
+
+COMPLEX_STEP = 1e-30
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One coordinate: whether theta holds its log, its range in theta, and the values tried as seeds (in theta)."""
+
+    name: str
+    is_log: bool
+    lower: float
+    upper: float
+    grid: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class ShapedLaw:
+    """A law given by functions.
+
+    For one seed, `basis` returns the functions of the points that the coefficients multiply and the target they should
+    add up to, (n_points, n_coefficients) and (n_points,); `place` puts shapes and solved coefficients into theta.
+    """
+
+    name: str
+    doc: str
+    source: str
+    equation: str
+    axes: tuple[str, ...]
+    coordinates: tuple[Shape, ...]
+    value: Callable[[Theta, Columns], Theta]
+    jacobian: Callable[[Theta, Columns], Theta]
+    basis: Callable[[Array, Columns, Array], tuple[Array, Array]]
+    place: Callable[[Array, Array, Columns], Array]
+    per_method: tuple[str, ...] = ()
+    levels: dict[str, int] = field(default_factory=dict)
+    is_additive: bool = False
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return tuple(c.name for c in self.coordinates)
+
+    def n_parameters(self, n_methods: int) -> int:
+        """Count the coordinates of theta; the same for any number of methods."""
+        return len(self.coordinates)
+
+    def levels_needed(self) -> dict[str, int]:
+        """Distinct values of each axis below which the law cannot be told apart from a simpler one."""
+        return dict(self.levels)
+
+    def lay_out(self, log_axes: Columns, log_loss: Array, methods: NDArray[np.str_]) -> "ShapedProblem":
+        """Lay the law out on points."""
+        return ShapedProblem(self, log_axes, log_loss, _box(self, log_axes, log_loss))
+
+    def log_loss_at(
+        self, names: tuple[str, ...], theta: Array, log_axes: Columns, methods: NDArray[np.str_]
+    ) -> tuple[Array, Array]:
+        """Return log L_hat and its Jacobian at points."""
+        return self.value(theta[None], log_axes)[0], self.jacobian(theta[None], log_axes)[0]
+
+
+def _box(law: ShapedLaw, columns: Columns, log_loss: Array) -> Box:
+    lower, upper = (np.array([getattr(c, end) for c in law.coordinates]) for end in ("lower", "upper"))
+    centre = 0.5 * (lower + upper)
+    jacobian = law.jacobian(centre[None], columns)[0]
+    curvature = np.nan_to_num((jacobian**2).sum(axis=0), nan=1.0, posinf=1.0) + 1e-12
+    return Box(lower, upper, curvature)
+
+
+@dataclass(frozen=True)
+class ShapedProblem:
+    """A shaped law on one set of points; coordinates are reported as they are solved."""
+
+    law: ShapedLaw
+    columns: Columns
+    log_loss: Array
+    box: Box
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.law.parameters
+
+    @property
+    def is_log(self) -> NDArray[np.bool_]:
+        return np.array([c.is_log for c in self.law.coordinates])
+
+    @property
+    def to_raw(self) -> Array:
+        return np.eye(len(self.law.coordinates))
+
+    @property
+    def is_additive(self) -> bool:
+        return self.law.is_additive
+
+    def predict(self, theta: Array) -> tuple[Array, Array]:
+        """Return log L_hat (n_points,) and its Jacobian for one theta."""
+        return self.law.value(theta[None], self.columns)[0], self.law.jacobian(theta[None], self.columns)[0]
+
+    def evaluator(self, objective: Objective, weights: Array) -> Evaluate:
+        """Return the function that the solver calls; row b of a batch uses row b of `weights` (or the only one)."""
+
+        def evaluate(theta: Array, rows: NDArray[np.intp]) -> Local:
+            weight = weights if len(weights) == 1 else weights[rows]
+            with np.errstate(all="ignore"):  # a wild step may overflow; it is then refused
+                predicted, jacobian = self.law.value(theta, self.columns), self.law.jacobian(theta, self.columns)
+                terms = loss_terms(objective, predicted, self.log_loss)
+                outer = jacobian * (weight * (terms.square + terms.curvature))[:, :, None]
+                bent = self._second(theta, weight * terms.curvature)
+            value = np.nan_to_num((weight * terms.value).sum(axis=1), nan=np.inf)
+            gradient = np.einsum("bn,bnp->bp", weight * terms.slope, jacobian)
+            hessian = jacobian.transpose(0, 2, 1) @ outer + bent
+            return Local(value, np.nan_to_num(gradient), np.nan_to_num(hessian))
+
+        return evaluate
+
+    def _second(self, theta: Array, factor: Array) -> Array:
+        """Return sum_i factor_i d2 log L_i / d theta2, by a complex step in each coordinate."""
+        n_theta = theta.shape[1]
+        out = np.empty((len(theta), n_theta, n_theta))
+        for j in range(n_theta):
+            moved = theta.astype(np.complex128)
+            moved[:, j] += 1j * COMPLEX_STEP
+            slope = self.law.jacobian(moved, self.columns).imag / COMPLEX_STEP
+            out[:, j] = np.einsum("bn,bnp->bp", factor, slope)
+        return 0.5 * (out + out.transpose(0, 2, 1))
+
+    def seeds(self, n_keep: int = 8, apart: float = APART) -> Array:
+        """Return the best starts of the grid over shapes, coefficients projected out, (n_keep, n_theta)."""
+        grids = [c.grid for c in self.law.coordinates if c.grid]
+        starts = np.array([self._project(np.array(point)) for point in product(*grids)])
+        starts = np.clip(starts, self.box.lower, self.box.upper)
+        with np.errstate(all="ignore"):
+            squares = ((self.law.value(starts, self.columns) - self.log_loss) ** 2).sum(axis=1)
+        return spread_out(starts, np.nan_to_num(squares, nan=np.inf), n_keep, apart)
+
+    def _project(self, shapes: Array) -> Array:
+        """Solve for the coefficients in relative least squares at one grid point of shapes."""
+        basis, target = self.law.basis(shapes, self.columns, self.log_loss)
+        relative = basis / target[:, None]
+        solved = np.linalg.lstsq(relative, np.ones(len(target)), rcond=1e-10)[0]
+        floor = 1e-3 / np.abs(relative).mean(axis=0)
+        return self.law.place(shapes, np.maximum(solved, floor), self.columns)

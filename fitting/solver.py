@@ -150,9 +150,7 @@ def _try(
     return new, better
 
 
-def _bend(
-    evaluate: Evaluate, trial: Array, rows: NDArray[np.intp], new: Local, before: Array, limits: _Limits
-) -> None:
+def _bend(evaluate: Evaluate, trial: Array, rows: NDArray[np.intp], new: Local, before: Array, limits: _Limits) -> None:
     """Where a step went uphill, take one stiff step more from its end before judging it: this follows a curved valley.
 
     Rows of `trial` and `new` are replaced where this ends below `before`, the value that the step started from.

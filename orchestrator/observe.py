@@ -92,7 +92,10 @@ def local_facts(study: Study, chunk: Chunk, pack: str) -> JobFacts:
     alive = local.is_alive(chunk, study.jobs_dir, pack)
     if alive is None:
         return JobFacts("unreachable", reason=f"its processes are on {chunk.submitter.get('host')}")
-    return JobFacts("running") if alive else JobFacts("ended", "", "its process is gone")
+    if alive:
+        return JobFacts("running")
+    trouble = local.start_trouble(chunk, study.jobs_dir, pack)
+    return JobFacts("ended", "FAILED", trouble) if trouble else JobFacts("ended", "", "its process is gone")
 
 
 def judge_chunk(
@@ -127,6 +130,7 @@ def claims_of_pack(study: Study, chunk: Chunk, name: str) -> Iterator[tuple[Path
         job_id=chunk.job_of(name),
         created=chunk.created,
         batch_stopped=stopped["message"] if stopped else None,
+        raised=(read_json(submission_dir / name / "failed.json") or {}).get("error"),
         started=(submission_dir / name / "started.json").exists(),
         errors=pack.retry["errors"],
     )

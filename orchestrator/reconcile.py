@@ -35,7 +35,7 @@ class JobFacts:
 
 @dataclass(frozen=True)
 class Claim:
-    """Which job a run was given to, and when."""
+    """Which job a run was given to, and when. raised: the error that ended the job itself, outside of any run."""
 
     submission_id: str
     pack: str
@@ -44,6 +44,7 @@ class Claim:
     created: float
     batch_stopped: str | None = None
     started: bool = False
+    raised: str | None = None
     errors: int = 1
 
 
@@ -129,6 +130,8 @@ def judge_ended(run: RunFacts, job: JobFacts, claim: Claim, now: float) -> Judge
 def judge_never_started(run: RunFacts, job: JobFacts, claim: Claim) -> Judged:
     if claim.batch_stopped:
         return "held", claim.batch_stopped
+    if claim.raised:
+        return "failed", f"its job failed: {last_line(claim.raised)}"
     if job.code in DEADLY and not claim.started:
         return "failed", f"its job failed before it started: {died(job)}"
     return "interrupted", f"its job ended before its turn: {died(job)}"

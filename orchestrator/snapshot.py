@@ -47,14 +47,23 @@ def code_root() -> Path:
 
 
 def take_snapshot(snapshots_dir: Path, source: Path | None = None) -> Snapshot:
-    """Copy the packages into `snapshots_dir/<content hash>`, or find that copy there already."""
+    """Copy the packages into `snapshots_dir/<content hash>`, or find that copy there already.
+
+    Raises UserError when the copy found there was changed.
+    """
     source = source or code_root()
     files = {relative: (source / relative).read_bytes() for relative in code_files(source)}
     content = content_hash(files)
     root = snapshots_dir / content
     if not (root / RECORD).exists():
         write_copy(files, root, describe_source(source, root, content, len(files)))
+    elif content_of(root) != content:
+        raise UserError(f"{root}: this copy of the code was changed; remove it and submit again")
     return Snapshot(**read_json(root / RECORD))
+
+
+def content_of(root: Path) -> str:
+    return content_hash({relative: (root / relative).read_bytes() for relative in code_files(root)})
 
 
 def code_files(source: Path) -> list[str]:
@@ -114,8 +123,7 @@ def check_snapshot(root: Path, expected: str) -> None:
 
     Raises UserError when the copy changed since, or when this process imported its packages from elsewhere.
     """
-    files = {relative: (root / relative).read_bytes() for relative in code_files(root)}
-    if content_hash(files) != expected:
+    if content_of(root) != expected:
         raise UserError(f"{root}: the code changed after it was submitted (expected content {expected}); submit again")
     if code_root() != root.resolve():
         raise UserError(f"this job imported its code from {code_root()}, not from its snapshot {root}")

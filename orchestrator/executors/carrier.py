@@ -30,6 +30,7 @@ from orchestrator.snapshot import check_snapshot
 PAYLOADS = {"train": "orchestrator.job", "debug": "orchestrator.executors.debug_payload"}
 INLINE = "SCALEWRIGHT_INLINE"
 HANG_EXIT_CODE = 75
+LOCAL_REQUEUE_CODE = 144  # on which submitit's local controller starts a job again
 ERROR_KEY_CHARACTERS = 200
 NOTIFY_TIMEOUT_S = 60.0
 
@@ -52,13 +53,23 @@ class Carrier:
 
 def run_job(job_dir: Path) -> dict[str, str]:
     """Execute a pack; return each run's outcome. May leave through SystemExit, after a requeue."""
-    pack = Pack.read(job_dir)
-    if INLINE not in os.environ:
+    (job_dir / "failed.json").unlink(missing_ok=True)
+    try:
+        return run_checked(job_dir, Pack.read(job_dir))
+    except Exception as error:
+        write_json(job_dir / "failed.json", {"error": f"{type(error).__name__}: {error}", "time": time.time()})
+        raise
+
+
+def run_checked(job_dir: Path, pack: Pack) -> dict[str, str]:
+    """Check the code, say that the job has started, run the payload and decide what follows."""
+    inline = INLINE in os.environ
+    if not inline:
         check_snapshot(Path(pack.root), pack.snapshot)
     signals.install()
     write_json(job_dir / "started.json", {"process": Process.this().to_dict(), "job": job_place(), "time": time.time()})
-    guard = threading.Thread(target=watch_for_hang, args=(job_dir, pack), daemon=True)
-    guard.start()
+    if not inline:
+        threading.Thread(target=watch_for_hang, args=(job_dir, pack), daemon=True).start()
     payload = importlib.import_module(PAYLOADS[pack.payload])
     outcomes = run_payload(payload.run_pack, job_dir, pack)
     conclude(job_dir, pack, outcomes)
@@ -176,11 +187,17 @@ def watch_for_hang(job_dir: Path, pack: Pack) -> None:
             break
     print(f"scalewright: no sign of life for {pack.hang_s:.0f} s: this job hangs; where:", file=sys.stderr, flush=True)
     faulthandler.dump_traceback(all_threads=True)
-    if os.environ.get("SUBMITIT_EXECUTOR") == "slurm" and hangs_seen(job_dir) <= pack.retry["errors"]:
-        place = job_place()
-        job = place["job_id"] if place["array_task"] is None else f"{place['job_id']}_{place['array_task']}"
-        subprocess.run(["scontrol", "requeue", job], check=False, timeout=60)
-    os._exit(HANG_EXIT_CODE)
+    os._exit(restart_code() if hangs_seen(job_dir) <= pack.retry["errors"] else HANG_EXIT_CODE)
+
+
+def restart_code() -> int:
+    """Have this job started again, and return the code to exit with; for a process whose main thread hangs."""
+    if os.environ.get("SUBMITIT_EXECUTOR") != "slurm":
+        return LOCAL_REQUEUE_CODE
+    place = job_place()
+    job = place["job_id"] if place["array_task"] is None else f"{place['job_id']}_{place['array_task']}"
+    subprocess.run(["scontrol", "requeue", job], check=False, timeout=60)
+    return HANG_EXIT_CODE
 
 
 def hangs_seen(job_dir: Path) -> int:

@@ -108,6 +108,16 @@ def is_alive(chunk: Chunk, jobs_dir: Path, pack: str) -> bool | None:
     return None if None in known else False
 
 
+def start_trouble(chunk: Chunk, jobs_dir: Path, pack: str) -> str:
+    """Return the last line of the traceback that kept a job from starting; empty when there is none."""
+    submission_dir = jobs_dir / chunk.submission_id
+    log = submission_dir / "logs" / f"{chunk.job_of(pack)}_0_log.err"
+    if (submission_dir / pack / "started.json").exists() or not log.exists():
+        return ""
+    text = log.read_text(errors="replace").rstrip()
+    return text.splitlines()[-1] if "Traceback (most recent call last)" in text else ""
+
+
 def end_jobs(chunk: Chunk, jobs_dir: Path, pack: str, signum: signal.Signals = signal.SIGTERM) -> bool:
     """Signal a pack's job, or its controller before the job has said that it started; tell whether the signal was sent."""
     started = read_json(jobs_dir / chunk.submission_id / pack / "started.json")

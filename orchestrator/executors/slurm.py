@@ -193,11 +193,7 @@ def adopt(
     wrote = carried_dir(jobs_dir / chunk.submission_id, chunk) / "job_id"
     jobs: list[commands.Queued | commands.Accounted] = [*queue, *accounted]
     found = next(
-        (
-            commands.array_id(job.job)
-            for job in jobs
-            if commands.comment_uuid(job.comment) == chunk.uuid
-        ),
+        (commands.array_id(job.job) for job in jobs if commands.comment_uuid(job.comment) == chunk.uuid),
         None,
     )
     if found is None and wrote.exists():

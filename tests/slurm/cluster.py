@@ -96,7 +96,11 @@ class Cluster:
             self.start_node(node)
         wait_until(lambda: len(self.usable_nodes()) == self.n_nodes, 20, "the nodes")
         if self.accounting:
-            wait_until(lambda: bool(self.say("sacctmgr", "-nP", "show", "cluster", "format=controlport").strip("0\n")), 15, "sacct")
+            wait_until(
+                lambda: bool(self.say("sacctmgr", "-nP", "show", "cluster", "format=controlport").strip("0\n")),
+                15,
+                "sacct",
+            )
 
     def stop(self) -> None:
         if "slurmctld" in self.daemons:
@@ -112,7 +116,12 @@ class Cluster:
     def daemon(self, name: str, command: list[str], **variables: str) -> None:
         with (self.folder / "log" / f"{name}.out").open("ab") as log:
             self.daemons[name] = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=self.environment() | variables
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=self.environment() | variables,
             )
 
     def end_daemon(self, name: str, signum: signal.Signals = signal.SIGTERM) -> None:
@@ -145,13 +154,36 @@ class Cluster:
         self.database_dir = Path(tempfile.mkdtemp(prefix="slurmdb-", dir=shared if shared.is_dir() else self.folder))
         data, sock = self.database_dir / "data", self.database_dir / "sock"
         user = self.say("id", "-un").strip()
-        options = ["--no-defaults", f"--datadir={data}", f"--user={user}", "--innodb-log-file-size=4M", "--innodb-doublewrite=0"]
+        options = [
+            "--no-defaults",
+            f"--datadir={data}",
+            f"--user={user}",
+            "--innodb-log-file-size=4M",
+            "--innodb-doublewrite=0",
+        ]
         options += ["--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=0", "--skip-log-bin"]
-        installed = self.run("mariadb-install-db", *options, "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve")
+        installed = self.run(
+            "mariadb-install-db",
+            *options,
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+            "--skip-name-resolve",
+        )
         assert installed.returncode == 0, installed.stderr
-        serve = [f"--socket={sock}", f"--pid-file={self.database_dir}/pid", "--skip-networking", "--performance-schema=OFF"]
+        serve = [
+            f"--socket={sock}",
+            f"--pid-file={self.database_dir}/pid",
+            "--skip-networking",
+            "--performance-schema=OFF",
+        ]
         self.daemon("mariadbd", ["mariadbd", *options, *serve, "--innodb-lock-wait-timeout=900"])
-        wait_until(lambda: self.run("mariadb", "--no-defaults", "-S", str(sock), "-u", "root", "-e", "select 1").returncode == 0, 20, "mariadbd")
+        wait_until(
+            lambda: (
+                self.run("mariadb", "--no-defaults", "-S", str(sock), "-u", "root", "-e", "select 1").returncode == 0
+            ),
+            20,
+            "mariadbd",
+        )
         self.daemon("slurmdbd", ["slurmdbd", "-D"], MYSQL_UNIX_PORT=str(sock))
         wait_until(lambda: self.run("sacctmgr", "-n", "show", "cluster").returncode == 0, 20, "slurmdbd")
 
@@ -164,11 +196,16 @@ class Cluster:
             f"NodeName=n[1-{self.n_nodes}] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[{ports}] "
             f"CPUs={self.n_cpus} RealMemory={self.memory_mb} State=UNKNOWN"
         )
-        for name, rest in {"low": "Default=YES PriorityTier=1 PreemptMode=REQUEUE GraceTime=8", "high": "PriorityTier=10 PreemptMode=OFF"}.items():
+        for name, rest in {
+            "low": "Default=YES PriorityTier=1 PreemptMode=REQUEUE GraceTime=8",
+            "high": "PriorityTier=10 PreemptMode=OFF",
+        }.items():
             lines.append(f"PartitionName={name} Nodes=ALL MaxTime=INFINITE DefaultTime=60 State=UP {rest}")
         self.conf.write_text("\n".join(lines) + "\n")
         version = self.say("slurmctld", "-V").split()[-1]
-        plugin = "cgroup/v1" if int(version.partition(".")[0]) < 23 else "disabled"  # slurmd loads one though nothing uses it
+        plugin = (
+            "cgroup/v1" if int(version.partition(".")[0]) < 23 else "disabled"
+        )  # slurmd loads one though nothing uses it
         (self.folder / "cgroup.conf").write_text(f"CgroupPlugin={plugin}\n")
         if self.accounting:
             self.write_database_conf()
@@ -248,7 +285,9 @@ class Cluster:
     # --- talking to it ---------------------------------------------------------------------------------------------
 
     def run(self, *command: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, capture_output=True, text=True, env=self.environment(), timeout=timeout_s, check=False)
+        return subprocess.run(
+            command, capture_output=True, text=True, env=self.environment(), timeout=timeout_s, check=False
+        )
 
     def say(self, *command: str) -> str:
         return self.run(*command).stdout
@@ -296,7 +335,9 @@ class Cluster:
                 logs = [os.readlink(link) for link in (process / "fd").iterdir()]
                 return any(re.fullmatch(rf"{self.folder}/log/slurmd-{node or 'n[0-9]+'}.log", log) for log in logs)
             variables = (process / "environ").read_bytes().split(b"\0")
-            ours = f"SLURM_CONF={self.conf}".encode() in variables and any(v.startswith(b"SLURM_JOB_ID=") for v in variables)
+            ours = f"SLURM_CONF={self.conf}".encode() in variables and any(
+                v.startswith(b"SLURM_JOB_ID=") for v in variables
+            )
             return ours and (node is None or f"SLURMD_NODENAME={node}".encode() in variables)
         return False
 

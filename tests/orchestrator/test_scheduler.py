@@ -1,0 +1,51 @@
+"""Runs are dealt to jobs evenly, cheap ones first, and every run goes into exactly one job."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.scheduler import Work, balance, by_profile, chunks, group
+
+costs = st.lists(st.floats(0.1, 1e4), min_size=1, max_size=60)
+
+
+def work_of(seconds):
+    return [Work(f"r{index:03d}", f"/runs/r{index:03d}", wall_s) for index, wall_s in enumerate(seconds)]
+
+
+@given(costs, st.integers(1, 8))
+def test_balanced_packs_hold_every_run_once_and_are_even_to_within_the_longest_run(seconds, n_packs):
+    packs = balance(work_of(seconds), n_packs)
+    assert sorted(one.run_id for pack in packs for one in pack) == [one.run_id for one in work_of(seconds)]
+    assert len(packs) == min(n_packs, len(seconds))
+    totals = [sum(one.cost for one in pack) for pack in packs]
+    assert max(totals) - min(totals) <= max(seconds) + 1e-9
+
+
+@given(costs, st.integers(1, 8))
+def test_every_pack_starts_with_its_cheapest_run(seconds, n_packs):
+    for pack in [*balance(work_of(seconds), n_packs), *group(work_of(seconds), n_packs)]:
+        assert [one.cost for one in pack] == sorted(one.cost for one in pack)
+
+
+@given(costs, st.integers(1, 8))
+def test_groups_keep_the_order_cheap_first_over_all_jobs(seconds, n_runs):
+    packs = group(work_of(seconds), n_runs)
+    flat = [one.cost for pack in packs for one in pack]
+    assert flat == sorted(seconds) and all(len(pack) <= n_runs for pack in packs)
+
+
+@given(st.integers(0, 300), st.integers(1, 60))
+def test_arrays_are_cut_at_the_sites_limit_without_losing_an_element(n_jobs, largest):
+    parts = chunks(n_jobs, largest)
+    assert [index for part in parts for index in part] == list(range(n_jobs))
+    assert all(len(part) <= largest for part in parts)
+
+
+def test_the_resource_class_with_the_cheapest_run_comes_first():
+    work = [Work("a", "a", 50.0, "large"), Work("b", "b", 1.0, "small"), Work("c", "c", 9.0, "large")]
+    assert list(by_profile(work)) == ["small", "large"]
+
+
+def test_unplanned_times_fall_back_to_flops():
+    heavy, light = Work("a", "a", None, flops=1e12), Work("b", "b", None, flops=1e9)
+    assert [one.run_id for one in balance([heavy, light], 1)[0]] == ["b", "a"]

@@ -1,0 +1,325 @@
+"""Submission on this machine, with jobs that are real processes and a payload that trains nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from db import store
+from db.engine import open_database
+from orchestrator.control import pause_local_jobs, stop, take_back
+from orchestrator.evidence import read_run
+from orchestrator.executors import local
+from orchestrator.executors.records import read_chunks, read_json, write_json
+from orchestrator.observe import refresh
+from orchestrator.planned import PlannedRun
+from orchestrator.snapshot import take_snapshot
+from orchestrator.spec import RunSpec
+from orchestrator.study import Study
+from orchestrator.submit import Order, submit
+from orchestrator.targets import Target
+
+pytestmark = pytest.mark.xdist_group("local-jobs")
+MODEL = {"method": "pre-ln", "gate": "none", "width": 8, "depth": 1, "heads": 1, "vocab_size": 256, "context": 8}
+
+
+def planned_run(seed, **planned):
+    training = {"n_tokens": 4096, "batch_sequences": 128, "context": 8, "seed": seed, "precision": "fp32"}
+    spec = RunSpec(
+        MODEL, {"fingerprint": "f"}, training | {"optimizer": {"name": "adamw"}, "schedule": {"name": "cosine"}}
+    )
+    numbers = {"wall_s": 1.0 + seed, "flops_total": 1e9} | planned
+    return PlannedRun(spec.run_id, spec, {"data_dir": "/nowhere"}, numbers, "pre-ln", "s", "4k", "g", False, "default")
+
+
+def record(database, runs):
+    rows = [store.PlannedRun(run.run_id, run.identity, run.label, run.planned) for run in runs]
+    store.record_experiment(database, "x", "text", rows)
+
+
+class Fleet:
+    """A study with planned debug runs, and the verbs on it."""
+
+    def __init__(self, root, n_runs):
+        self.study = Study(root, str(root / "runs.sqlite"))
+        self.database = open_database(self.study.database)
+        self.runs = [planned_run(seed) for seed in range(n_runs)]
+        record(self.database, self.runs)
+
+    @property
+    def ids(self):
+        return [run.run_id for run in self.runs]
+
+    def dir(self, index):
+        return self.study.run_dir(self.ids[index])
+
+    def behave(self, index, **behaviour):
+        write_json(self.dir(index) / "debug.json", behaviour)
+
+    def submit(self, **options):
+        refresh(self.study)
+        return submit(self.study, self.database, self.runs, Order(payload="debug", **options))
+
+    def states(self):
+        refresh(self.study)
+        with self.database.read() as connection:
+            rows = connection.exec_driver_sql("SELECT run_id, state, state_reason FROM runs").all()
+        found = {run_id: (state, reason) for run_id, state, reason in rows}
+        return [found[run_id][0] for run_id in self.ids]
+
+    def reason(self, index):
+        with self.database.read() as connection:
+            query = f"SELECT state_reason FROM runs WHERE run_id = '{self.ids[index]}'"
+            return connection.exec_driver_sql(query).scalar()
+
+    def target(self, *indices):
+        return Target(self.study, self.database, "x", [self.ids[i] for i in indices] if indices else self.ids)
+
+    def wait(self, condition, what, seconds=30.0):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"waited in vain for {what}: {self.states()}"
+            time.sleep(0.05)
+
+    def wait_until_over(self):
+        self.wait(lambda: not self.jobs_alive(), "the jobs to end")
+        return self.states()
+
+    def jobs_alive(self):
+        chunks = list(read_chunks(self.study.jobs_dir, closed=True))
+        return [pack for one in chunks for pack in one.packs if local.is_alive(one, self.study.jobs_dir, pack)]
+
+    def job_process(self, pack="p0000"):
+        record = next(iter(self.study.jobs_dir.glob(f"*/{pack}/started.json")))
+        return read_json(record)["process"]["pid"]
+
+    def losses(self, index):
+        """Every logged loss by step, and how often each step was logged after the run's rewinds."""
+        lines = []
+        for path in sorted(self.dir(index).glob("journal.a*.jsonl")):
+            records = [json.loads(line) for line in path.read_text().splitlines()]
+            lines = [line for line in lines if line[0] <= records[0]["resume_step"]]
+            lines += [(r["step"], r["values"]["loss_nats"]) for r in records if r["type"] == "metrics"]
+        return lines
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    fleets = []
+
+    def make(n_runs=4):
+        fleets.append(Fleet(tmp_path, n_runs))
+        return fleets[-1]
+
+    yield make
+    for one in fleets:
+        pause_local_jobs(one.study, wait_s=10.0)
+        one.database.close()
+
+
+def test_every_run_is_done_once_and_submitting_again_does_nothing(fleet):
+    four = fleet(4)
+    receipt = four.submit(max_parallel=2)
+    assert receipt.n_claimed == 4
+    assert four.wait_until_over() == ["completed"] * 4
+    assert four.submit().n_claimed == 0
+    assert all(len(read_run(four.dir(i)).attempts) == 1 for i in range(4))
+    assert all(json.loads((four.dir(i) / "spec.json").read_text())["run_id"] == four.ids[i] for i in range(4))
+
+
+def test_a_run_that_is_running_is_not_submitted_again(fleet):
+    one = fleet(1)
+    one.behave(0, steps=1000)
+    one.submit()
+    one.wait(lambda: one.states() == ["running"], "the run to start")
+    assert one.submit().n_claimed == 0
+
+
+def test_a_killed_job_is_interrupted_and_goes_on_from_its_checkpoint_with_the_same_curve(fleet, tmp_path):
+    two = fleet(2)
+    for index in (0, 1):
+        two.behave(index, steps=30, step_s=0.02)
+    two.submit(max_parallel=1)
+    two.wait(lambda: len(list((two.dir(0) / "ckpt").glob("*"))) > 1, "a checkpoint")
+    os.kill(two.job_process(), signal.SIGKILL)
+    two.wait(lambda: two.states() == ["interrupted"] * 2, "the death to be seen")
+    two.submit(max_parallel=1)
+    assert two.wait_until_over() == ["completed"] * 2
+    attempts = read_run(two.dir(0)).attempts
+    assert len(attempts) == 2 and attempts[0].outcome is None
+    assert two.losses(0) == two.losses(1)  # the debug payload's loss follows from the steps alone
+    assert [step for step, _ in two.losses(0)] == list(range(1, 31))
+
+
+def test_an_error_is_retried_once_in_a_new_process_and_stays_with_its_reason(fleet):
+    three = fleet(3)
+    three.behave(0, error_at=2, errors_until_attempt=1)
+    three.behave(1, error_at=2, error="no such tensor")
+    three.submit(max_parallel=1)
+    assert three.wait_until_over() == ["completed", "failed", "completed"]
+    assert "no such tensor" in three.reason(1)
+    assert len(read_run(three.dir(0)).attempts) == len(read_run(three.dir(1)).attempts) == 2
+    assert len({json.loads(p.read_text().splitlines()[0])["pid"] for p in three.dir(1).glob("journal.*")}) == 2
+    assert three.submit().n_claimed == 0
+    three.behave(1)
+    assert take_back(three.target(1), ("failed",)) == 1
+    assert three.submit().n_claimed == 1
+    assert three.wait_until_over() == ["completed"] * 3
+
+
+def test_the_same_error_in_several_runs_stops_the_batch_with_one_message(fleet):
+    from orchestrator.config_resources import Retry
+
+    six = fleet(6)
+    for index in range(6):
+        six.behave(index, error_at=1, error=f"file /data/{index}.bin not found")
+    six.submit(max_parallel=1, retry=Retry(errors=0, same_error=3))
+    states = six.wait_until_over()
+    assert states == ["failed"] * 3 + ["held"] * 3
+    assert "the same error in 3 runs stopped the batch" in six.reason(5)
+    assert six.submit().n_claimed == 0
+
+
+def test_a_cancelled_run_stops_at_a_checkpoint_and_waits_for_its_user(fleet):
+    two = fleet(2)
+    two.behave(0, steps=400)
+    two.submit(max_parallel=1)
+    two.wait(lambda: two.states()[0] == "running", "the first run to start")
+    done = stop(two.target(), "cancel")
+    assert done.n_asked == 2
+    assert two.wait_until_over() == ["cancelled"] * 2
+    assert list((two.dir(0) / "ckpt").glob("*"))
+    assert two.submit().n_claimed == 0
+    two.behave(0, steps=8)
+    assert take_back(two.target(), ("cancelled",)) == 2
+    two.submit(max_parallel=1)
+    assert two.wait_until_over() == ["completed"] * 2
+
+
+def test_cancelling_one_run_of_a_pack_leaves_the_others(fleet):
+    three = fleet(3)
+    three.behave(0, steps=40)
+    three.submit(max_parallel=1)
+    stop(three.target(1), "cancel")
+    assert three.wait_until_over() == ["completed", "cancelled", "completed"]
+
+
+def test_held_runs_are_not_submitted_until_released(fleet):
+    two = fleet(2)
+    assert stop(two.target(1), "hold").n_now == 1
+    two.submit()
+    assert two.wait_until_over() == ["completed", "held"]
+    take_back(two.target(), ("held",))
+    two.submit()
+    assert two.wait_until_over() == ["completed"] * 2
+
+
+def test_pausing_ends_jobs_at_a_checkpoint_and_the_next_submit_goes_on(fleet):
+    two = fleet(2)
+    two.behave(0, steps=60)
+    two.submit(max_parallel=1)
+    two.wait(lambda: two.states()[0] == "running", "the first run to start")
+    assert pause_local_jobs(two.study) == 1
+    assert two.states() == ["interrupted"] * 2
+    two.submit(max_parallel=1)
+    assert two.wait_until_over() == ["completed"] * 2
+    assert [step for step, _ in two.losses(0)] == list(range(1, 61))
+
+
+def test_a_hanging_job_ends_itself_and_its_run_goes_on(fleet):
+    from orchestrator.config_resources import Retry
+
+    one = fleet(1)
+    one.behave(0, hang_at=2, hangs_until_attempt=1)
+    one.submit(retry=Retry(hang="2s"))
+    assert one.wait_until_over() == ["completed"]
+    assert len(read_run(one.dir(0)).attempts) == 2
+    log = "".join(path.read_text() for path in one.study.jobs_dir.glob("*/logs/*_log.err"))
+    assert "no sign of life" in log and "in misbehave" in log
+
+
+def test_the_notification_command_runs_once_when_the_last_job_is_over(fleet, tmp_path):
+    four = fleet(4)
+    four.submit(max_parallel=2, notify=f'echo "$SCALEWRIGHT_EVENT" >> {tmp_path}/told; cat >> {tmp_path}/told')
+    four.wait_until_over()
+    told = (tmp_path / "told").read_text()
+    assert told.splitlines() == ["finished", "submission " + four_submission(four) + ": 4 of 4 runs have their outcome"]
+
+
+def four_submission(one):
+    return next(read_chunks(one.study.jobs_dir, closed=True)).submission_id
+
+
+def test_two_submissions_at_once_share_the_runs_and_none_is_doubled(fleet):
+    eight = fleet(8)
+    order, receipts = Order(payload="debug", max_parallel=1), []
+    threads = [
+        threading.Thread(target=lambda: receipts.append(submit(eight.study, eight.database, eight.runs, order)))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(receipt.n_claimed for receipt in receipts) == 8
+    assert eight.wait_until_over() == ["completed"] * 8
+    assert all(len(read_run(eight.dir(i)).attempts) == 1 for i in range(8))
+
+
+KILLED_AT = {
+    "before the claim": "orchestrator.submit.claim_runs",
+    "after the claim": "orchestrator.submit.write_spec",
+    "before the packs": "orchestrator.submit.write_packs",
+    "before the jobs": "orchestrator.executors.local.launch",
+    "after the jobs": "orchestrator.submit.record_jobs",
+}
+
+KILLER = """
+import os, sys
+sys.path[:0] = [{here!r}]
+import importlib
+from pathlib import Path
+from test_submit_local import Fleet
+module, _, name = {victim!r}.rpartition(".")
+setattr(importlib.import_module(module), name, lambda *a, **k: os._exit(9))
+Fleet(Path({root!r}), 3).submit(max_parallel=1)
+"""
+
+
+@pytest.mark.parametrize("step", KILLED_AT)
+def test_a_submission_killed_at_any_step_is_finished_by_the_next_and_nothing_runs_twice(fleet, tmp_path, step):
+    three = fleet(3)
+    script = KILLER.format(here=str(Path(__file__).parent), victim=KILLED_AT[step], root=str(tmp_path))
+    killed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert killed.returncode == 9, killed.stderr
+    three.submit(max_parallel=1)
+    assert three.wait_until_over() == ["completed"] * 3
+    assert all(len(read_run(three.dir(i)).attempts) == 1 for i in range(3))
+
+
+def test_a_job_runs_the_code_of_its_submission_and_refuses_any_other(fleet, monkeypatch):
+    import orchestrator.submit
+
+    one = fleet(2)
+    receipt = one.submit(max_parallel=1)
+    assert one.wait_until_over() == ["completed"] * 2
+    pack = next(one.study.jobs_dir.glob("*/p0000/pack.json"))
+    assert json.loads(pack.read_text())["root"] == receipt.snapshot.root
+
+    def tamper(*arguments):
+        snapshot = take_snapshot(*arguments)
+        (Path(snapshot.root) / "models" / "__init__.py").write_text("tampered = True\n")
+        return snapshot
+
+    monkeypatch.setattr(orchestrator.submit, "take_snapshot", tamper)
+    one.runs = [planned_run(99)]
+    record(one.database, one.runs)
+    one.submit()
+    assert one.wait_until_over() == ["failed"]
+    assert "the code changed after it was submitted" in one.reason(0)

@@ -1,20 +1,18 @@
 """Tables and sentences of an analysis, in the words of a careful reader. Knows analyses; draws nothing."""
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.analyze import COMPUTE_LAW, FLOOR_LAW, FULL_LAW, Analysis, LawFit
-from orchestrator.pairs import PooledRatio
 from orchestrator.report import Table
-from orchestrator.wording import counted, interval, listed, number, times
+from orchestrator.wording import counted, interval, listed, number
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fitting.result import Parameter
 
-UNIT_WORDS = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds"}
+WEAK_RATIO = 10.0  # an interval whose ends differ by more than this factor is given without a value in its middle
 
 
 def laws_table(analysis: Analysis) -> Table:
@@ -58,7 +56,10 @@ def estimate_words(parameter: "Parameter") -> str:
     ends = {"lower": (parameter.low, None), "upper": (None, parameter.high), "none": (None, None)}
     low, high = ends.get(parameter.one_sided or "", (parameter.low, parameter.high))
     words = interval(low, high)
-    return words if parameter.one_sided else f"{number(parameter.value)} {words}"
+    if parameter.one_sided:
+        return words
+    weak = parameter.low > 0 and parameter.high > WEAK_RATIO * parameter.low
+    return f"weak: within {words}" if weak else f"{number(parameter.value)} {words}"
 
 
 def doubling_words(fit: LawFit) -> str:
@@ -91,13 +92,15 @@ def open_parameters(analysis: Analysis) -> list[str]:
     """Name the parameters of the full law that are open-ended, with the labels for which they are."""
     from fitting.figures.style import name_of
 
+    fits = [fit for fit in analysis.fits if fit.law == FULL_LAW and fit.result is not None]
     found: dict[str, list[str]] = {}
-    for fit in analysis.fits:
-        if fit.law == FULL_LAW and fit.result is not None:
-            for parameter in fit.result.params.values():
-                if not parameter.identified:
-                    found.setdefault(parameter.name, []).append(name_of(fit.label))
-    return [f"{name} for {listed(labels)}" for name, labels in found.items()]
+    for fit in fits:
+        assert fit.result is not None
+        for parameter in fit.result.params.values():
+            if not parameter.identified:
+                found.setdefault(parameter.name, []).append(name_of(fit.label))
+    whose = {name: "any method" if len(labels) == len(fits) else listed(labels) for name, labels in found.items()}
+    return [f"{listed([n for n in whose if whose[n] == who])} for {who}" for who in dict.fromkeys(whose.values())]
 
 
 def exclusions_table(analysis: Analysis) -> Table:
@@ -143,43 +146,3 @@ def excluded_words(analysis: Analysis) -> Sequence[str]:
     for exclusion in analysis.points.excluded:
         reasons[exclusion.reason] = reasons.get(exclusion.reason, 0) + 1
     return [f"{counted(n, 'run')} did not enter: {reason}" for reason, n in reasons.items()]
-
-
-def speed_ups_table(analysis: Analysis) -> Table:
-    """One row a comparison and unit: the pooled speed-up with its interval, and what it is measured against."""
-    from fitting.figures.style import name_of
-
-    rows = []
-    for pair in analysis.comparisons:
-        for pooled in pair.pooled:
-            rows.append(
-                {
-                    "method": name_of(pair.method),
-                    "baseline": name_of(pair.baseline),
-                    "measured in": UNIT_WORDS[pooled.unit],
-                    "speed-up": times(pooled.ratio),
-                    "95% interval": interval(pooled.low, pooled.high, unit="×"),
-                    "cells": f"{pooled.n_cells} over {counted(pooled.n, 'size')}",
-                    "reading": reading(pooled),
-                }
-            )
-    return Table("Convergence speed-ups", tuple(rows), tuple(speed_up_notes(analysis)))
-
-
-def reading(pooled: PooledRatio) -> str:
-    if not math.isfinite(pooled.low) or not math.isfinite(pooled.high):
-        return "too few sizes to say"
-    if pooled.low > 1:
-        return "faster"
-    return "slower" if pooled.high < 1 else "no difference shown"
-
-
-def speed_up_notes(analysis: Analysis) -> list[str]:
-    notes = [
-        "Speed-up: what the baseline needs to reach the method's final loss, divided by what the method used (above 1: "
-        "the method needs less). The baseline's curve of final losses over token budgets, at the same size, is a "
-        "straight line in log-log; every point of it is a run trained to the end of its schedule. The ratio is "
-        "averaged over budgets, then over sizes; the interval is Student's t over sizes.",
-        "In seconds the throughput of each method is counted as this machine measured it.",
-    ]
-    return notes + [f"not compared: {refusal}" for refusal in analysis.refusals]

@@ -27,12 +27,15 @@ def print_page(page: Page) -> None:
 
 def show_analysis(analysis: Analysis) -> None:
     """Print the two tables of an analysis with their notes, and how many runs did not enter and why."""
-    from orchestrator.findings import excluded_words, laws_table, speed_ups_table
+    from orchestrator.cautions import cautions
+    from orchestrator.findings import excluded_words, laws_table
+    from orchestrator.pages import pairs_table
+    from orchestrator.pair_text import losses_table, sentence
 
-    for table in (speed_ups_table(analysis), laws_table(analysis)):
+    for table in (pairs_table(analysis), losses_table(analysis.comparisons), laws_table(analysis)):
         show_table(table)
-    for sentence in excluded_words(analysis):
-        print(sentence)
+    for line in (*map(sentence, analysis.comparisons), *excluded_words(analysis), *cautions(analysis)):
+        print(f"- {line}")
 
 
 def show_table(table: Table) -> None:

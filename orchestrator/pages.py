@@ -2,27 +2,20 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from orchestrator.analyze import COMPUTE_LAW, Analysis, analyze
+from orchestrator.analyze import Analysis, analyze
+from orchestrator.cautions import cautions
 from orchestrator.findings import (
-    UNIT_WORDS,
     excluded_words,
     exclusions_table,
     laws_table,
     runs_table,
-    speed_ups_table,
 )
-from orchestrator.report import Picture, Report, Section, Table, write_picture, write_report
+from orchestrator.pair_text import losses_table, scale_tables, sentence, speed_ups_table
+from orchestrator.pictures import compute_picture, curve_pictures, speed_up_pictures, tokens_picture
+from orchestrator.report import Picture, Report, Section, Table, write_report
 from orchestrator.study import Study
-from orchestrator.wording import counted, interval, number
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from fitting.figures.losses import Band
-
-N_CURVE_POINTS = 80
+from orchestrator.wording import counted, number
 
 
 @dataclass(frozen=True)
@@ -41,7 +34,11 @@ def report_experiment(study: Study, experiment: str, *, compare: tuple[tuple[str
     report = build_report(analysis)
     path = write_report(report, figures_dir(study, experiment))
     record_pictures(study, analysis, report, path.parent)
-    return Page(analysis, laws_table(analysis), speed_ups_table(analysis), path)
+    return Page(analysis, laws_table(analysis), pairs_table(analysis), path)
+
+
+def pairs_table(analysis: Analysis) -> Table:
+    return speed_ups_table(analysis.comparisons, analysis.refusals)
 
 
 def figures_dir(study: Study, experiment: str) -> Path:
@@ -70,15 +67,35 @@ def pictures_of(report: Report) -> list[Picture]:
 
 def build_report(analysis: Analysis) -> Report:
     """Lay out the page: speed-ups first, then laws, then every run and every exclusion."""
-    sections = [
-        Section("speed-ups", "Does the method help, and by how much?", tables=(speed_ups_table(analysis),),
-                pictures=speed_up_pictures(analysis)),
-        Section("laws", "Does the gain hold with scale?", tables=(laws_table(analysis),),
-                pictures=(compute_picture(analysis), tokens_picture(analysis))),
-        Section("runs", "Every run", text=tuple(excluded_words(analysis)), tables=run_tables(analysis),
-                pictures=curve_pictures(analysis)),
-    ]  # fmt: skip
-    return Report(f"Scaling laws of {analysis.experiment}", facts=facts(analysis), sections=tuple(sections))
+    pairs = analysis.comparisons
+    sections = (
+        Section(
+            "speed-ups",
+            "Does the method help, and by how much?",
+            tables=(pairs_table(analysis), losses_table(pairs)),
+            pictures=(*speed_up_pictures(analysis), tokens_picture(analysis)),
+        ),
+        Section(
+            "laws",
+            "Does the gain hold as models and data grow?",
+            tables=(*scale_tables(pairs), laws_table(analysis)),
+            pictures=(compute_picture(analysis),),
+        ),
+        Section(
+            "runs",
+            "Every run",
+            text=tuple(excluded_words(analysis)),
+            tables=run_tables(analysis),
+            pictures=curve_pictures(analysis),
+        ),
+    )
+    return Report(
+        f"Scaling laws of {analysis.experiment}",
+        facts=facts(analysis),
+        lead=tuple(sentence(pair) for pair in analysis.comparisons),
+        warnings=tuple(cautions(analysis)),
+        sections=sections,
+    )
 
 
 def run_tables(analysis: Analysis) -> tuple[Table, ...]:
@@ -95,114 +112,3 @@ def facts(analysis: Analysis) -> tuple[str, ...]:
         counted(points["seed"].nunique(), "seed"),
         f"{number(points['n_tokens'].min())} to {number(points['n_tokens'].max())} tokens a run",
     )
-
-
-def compute_picture(analysis: Analysis) -> Picture:
-    from fitting.figures.gallery import FIGURES
-
-    note = f"{seed_words(analysis)} Bands: 95% interval of the fitted line."
-    figure = FIGURES["loss-against-compute"](analysis.points.frame, compute_bands(analysis), note=note)
-    caption = (
-        "Final loss of every run against its training compute. Filled: runs on a method's frontier, which its line "
-        "L = K·C^−γ is fitted to; hollow: the others."
-    )
-    return Picture("loss-against-compute", figure, caption)
-
-
-def compute_bands(analysis: Analysis) -> "dict[str, Band]":
-    """Evaluate each label's power law over the compute of its runs."""
-    import numpy as np
-
-    from fitting.figures.losses import Band
-    from fitting.figures.style import name_of
-
-    bands = {}
-    for label in analysis.labels:
-        result = analysis.fit(COMPUTE_LAW, label).result
-        if result is None:
-            continue
-        flops = analysis.points.of(label).column("flops")
-        x = np.geomspace(flops.min(), flops.max(), N_CURVE_POINTS)
-        band, gamma = result.predict(flops=x), result.params["alpha"]
-        words = f"{name_of(label)}: γ = {number(gamma.value, 2)} {interval(gamma.low, gamma.high, 2)}, n = {result.n}"
-        bands[label] = Band(x, band.value, band.low, band.high, words)
-    return bands
-
-
-def seed_words(analysis: Analysis) -> str:
-    seeds = analysis.points.frame["seed"].nunique()
-    return "One seed a run." if seeds == 1 else f"{seeds} seeds."
-
-
-def tokens_picture(analysis: Analysis) -> Picture:
-    from fitting.figures.gallery import FIGURES
-
-    single = analysis.points.frame["seed"].nunique() == 1
-    note = "One seed a run: no spread to show." if single else "Points: means over seeds. Bars: their whole range."
-    caption = (
-        "Final loss against training tokens at each size; every point is a run trained to the end of its schedule."
-    )
-    return Picture("loss-against-tokens", FIGURES["loss-against-tokens"](analysis.points.frame, note=note), caption)
-
-
-def speed_up_pictures(analysis: Analysis) -> tuple[Picture, ...]:
-    from fitting.figures.gallery import FIGURES
-
-    if not analysis.comparisons:
-        return ()
-    note = (
-        "Large: pooled, with 95% interval over sizes. Small: single sizes and budgets; arrows: known on one side only."
-    )
-    figure = FIGURES["speed-ups"](*speed_up_frames(analysis), note=note)
-    caption = "What the baseline needs to reach the method's final loss, over what the method used."
-    return (Picture("speed-ups", figure, caption),)
-
-
-def speed_up_frames(analysis: Analysis) -> "tuple[pd.DataFrame, pd.DataFrame]":
-    """Put comparisons into the frames that the figure takes."""
-    import pandas as pd
-
-    pooled: list[dict[str, Any]] = []
-    cells: list[dict[str, Any]] = []
-    for pair in analysis.comparisons:
-        names = {"method": pair.method, "baseline": pair.baseline}
-        pooled += [
-            names
-            | {"unit": UNIT_WORDS[one.unit], "ratio": one.ratio, "low": one.low, "high": one.high, "n": one.n_cells}
-            for one in pair.pooled
-        ]
-        bounds = {None: "", "lower": ">", "upper": "<"}
-        cells += [
-            names | {"unit": UNIT_WORDS[one.unit], "ratio": one.ratio, "bound": bounds[one.censored]}
-            for one in pair.cells
-            if one.censored in bounds
-        ]
-    return pd.DataFrame(pooled), pd.DataFrame(cells, columns=["method", "baseline", "unit", "ratio", "bound"])
-
-
-def curve_pictures(analysis: Analysis) -> tuple[Picture, ...]:
-    """Draw validation loss along training where runs were evaluated more than once."""
-    from fitting.figures.gallery import FIGURES
-
-    frame = curves_frame(analysis)
-    if frame is None or frame.groupby("run_id").size().max() < 2:
-        return ()
-    note = (
-        "Filled ends: learning rate fully decayed. Along a curve the rate is still high: do not read it as final loss."
-    )
-    caption = "Validation loss along training."
-    return (Picture("training-curves", FIGURES["training-curves"](frame, note=note), caption),)
-
-
-def curves_frame(analysis: Analysis) -> "pd.DataFrame | None":
-    if analysis.evaluations is None or not len(analysis.evaluations):
-        return None
-    named = analysis.runs[["run_id", "label", "size", "n_params"]]
-    kept = analysis.evaluations[analysis.evaluations["split"] == "validation"]
-    return kept.merge(named, on="run_id").dropna(subset=["loss_nats"])
-
-
-def draw(study: Study, analysis: Analysis) -> list[Path]:
-    """Write every figure of an analysis as PNG and SVG; return the PNG paths."""
-    folder = figures_dir(study, analysis.experiment)
-    return [write_picture(picture.figure, folder, picture.name)[0] for picture in pictures_of(build_report(analysis))]

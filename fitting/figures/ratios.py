@@ -18,8 +18,8 @@ def speed_ups(pooled: pd.DataFrame, cells: pd.DataFrame, *, title: str = "", not
     """Draw how many times less a method needs than its baseline: one row a comparison and unit.
 
     pooled: columns method, baseline, unit, ratio, low, high, n (low or high infinite or missing: one-sided);
-    cells: the same comparisons at each size and budget (columns method, baseline, unit, ratio, bound), where bound is
-    ">" or "<" for a ratio that is only bounded on one side, else "".
+    cells: the same comparisons at each size and budget (columns method, baseline, unit, ratio, extrapolated):
+    those that lie past the budgets that were run are drawn hollow.
     """
     rows = list(pooled.itertuples(index=False))
     figure = new_figure(9.0, 1.5 + 0.42 * max(len(rows), 2))
@@ -39,10 +39,12 @@ def matches(cells: pd.DataFrame, method: object, baseline: object, unit: object)
 
 def draw_cells(axes: Axes, place: int, cells: pd.DataFrame, method: str) -> None:
     colour = style_of(method).colour
-    for bound, marker in (("", "o"), (">", "$\\rightarrow$"), ("<", "$\\leftarrow$")):
-        some = cells.loc[cells["bound"] == bound, "ratio"]
-        size = 16 if not bound else 60
-        axes.scatter(some, [place + 0.22] * len(some), s=size, marker=marker, color=colour, alpha=0.45, linewidth=0)
+    past = cells["extrapolated"].to_numpy(bool)
+    for mask, face in ((~past, colour), (past, "none")):
+        some = cells.loc[mask, "ratio"]
+        axes.scatter(
+            some, [place + 0.24] * len(some), s=18, facecolors=face, edgecolors=colour, alpha=0.55, linewidth=1
+        )
 
 
 def draw_pooled(axes: Axes, place: int, row: object) -> None:

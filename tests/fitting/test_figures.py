@@ -55,7 +55,9 @@ def comparisons() -> tuple[pd.DataFrame, pd.DataFrame]:
     pooled = pd.DataFrame(names, columns=["method", "baseline", "unit"]).assign(
         ratio=ratios, low=ratios * 0.9, high=[*(ratios[:5] * 1.1), np.inf], n=9
     )
-    cells = pd.concat([pooled[["method", "baseline", "unit", "ratio"]].assign(bound=b) for b in ("", ">", "<")])
+    cells = pd.concat(
+        [pooled[["method", "baseline", "unit", "ratio"]].assign(extrapolated=past) for past in (False, True)]
+    )
     return pooled, cells
 
 

@@ -1,0 +1,98 @@
+"""What a reader must keep in mind about an analysis: each caution is checked on the runs, and is one sentence."""
+
+from collections.abc import Callable
+
+from orchestrator.analyze import Analysis
+from orchestrator.wording import counted, listed, number
+
+FEWEST_STEPS = 512  # below this many optimiser steps, sizes were seen to swap places
+CELL = ["label", "n_params", "n_tokens"]
+
+
+def cautions(analysis: Analysis) -> list[str]:
+    """Return every caution that applies, the gravest first."""
+    found = [check(analysis) for check in CHECKS.values()]
+    return [sentence for sentence in found if sentence]
+
+
+def left_out(analysis: Analysis) -> str:
+    diverged = int(analysis.runs["diverged"].fillna(False).astype(bool).sum())
+    if not diverged:
+        return ""
+    return (
+        f"{counted(diverged, 'run')} diverged and {'is' if diverged == 1 else 'are'} not in any fit: a method that "
+        "diverges more often than its baseline looks better here than it is. They are listed below."
+    )
+
+
+def not_finished(analysis: Analysis) -> str:
+    waiting = analysis.runs[~analysis.runs["state"].isin(["completed", "diverged"])]
+    states = [f"{n} {state}" for state, n in waiting["state"].value_counts().items()]
+    return f"Not every run has ended ({', '.join(states)}): what is missing may change the picture." if states else ""
+
+
+def single_seed(analysis: Analysis) -> str:
+    seeds = analysis.points.frame.groupby(CELL)["seed"].nunique()
+    alone = int((seeds <= 1).sum())
+    if alone == 0:
+        return ""
+    which = "Every point is" if alone == len(seeds) else f"{alone} of {len(seeds)} points are"
+    return (
+        f"{which} a single seed. The noise between seeds is not measured there; intervals rest on the scatter about "
+        "fitted curves, and differences of that order mean nothing."
+    )
+
+
+def one_learning_rate(analysis: Analysis) -> str:
+    rates = analysis.points.frame.groupby(CELL)["lr_peak"].nunique()
+    if not len(rates) or rates.max() > 1 or analysis.points.frame["lr_peak"].isna().all():
+        return ""
+    return (
+        "Each method was trained at one learning rate per size, none swept here: part of a difference may be a better "
+        "tuned learning rate. A sweep over lr_factor would tell."
+    )
+
+
+def not_annealed(analysis: Analysis) -> str:
+    n = sum(exclusion.reason == "not annealed" for exclusion in analysis.points.excluded)
+    return f"{counted(n, 'run')} ended before the learning rate had decayed and did not enter." if n else ""
+
+
+def few_steps(analysis: Analysis) -> str:
+    points = analysis.points.frame
+    if points["batch_tokens"].isna().all():
+        return ""
+    steps = points["n_tokens"] / points["batch_tokens"]
+    if steps.min() >= FEWEST_STEPS:
+        return ""
+    return f"The shortest runs took {round(steps.min())} optimiser steps: below {FEWEST_STEPS}, sizes can swap places."
+
+
+def different_machines(analysis: Analysis) -> str:
+    kinds = analysis.points.frame[["device", "threads"]].drop_duplicates().dropna(how="all")
+    if len(kinds) <= 1:
+        return ""
+    seen = [f"{row.device} with {row.threads} threads" for row in kinds.itertuples()]
+    return f"Throughput was measured on different machines ({listed(seen)}): do not read the rows in seconds."
+
+
+def small_scale(analysis: Analysis) -> str:
+    points = analysis.points.frame
+    ratio = points["n_tokens"] / points["n_params"]
+    reach = [number(float(points["n_params"].min())), number(float(points["n_params"].max()))]
+    return (
+        f"These runs span {reach[0]} to {reach[1]} non-embedding parameters at {number(ratio.min(), 2)} to "
+        f"{number(ratio.max(), 2)} tokens each: nothing here is evidence about larger models."
+    )
+
+
+CHECKS: dict[str, Callable[[Analysis], str]] = {
+    "diverged": left_out,
+    "unfinished": not_finished,
+    "single seed": single_seed,
+    "learning rate": one_learning_rate,
+    "un-annealed": not_annealed,
+    "few steps": few_steps,
+    "machines": different_machines,
+    "scale": small_scale,
+}

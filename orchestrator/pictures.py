@@ -1,0 +1,119 @@
+"""The figures of an analysis: each takes frames and fits out of it, calls FIGURES, and words the caption."""
+
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.analyze import COMPUTE_LAW, Analysis
+from orchestrator.pair_text import UNIT_WORDS
+from orchestrator.pairs import DIRECTIONS
+from orchestrator.report import Picture
+from orchestrator.wording import interval, number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fitting.figures.losses import Band
+
+N_CURVE_POINTS = 80
+
+
+def compute_picture(analysis: Analysis) -> Picture:
+    from fitting.figures.gallery import FIGURES
+
+    note = f"{seed_words(analysis)} Bands: 95% interval of the fitted line."
+    figure = FIGURES["loss-against-compute"](analysis.points.frame, compute_bands(analysis), note=note)
+    caption = (
+        "Final loss of every run against its training compute. Filled: runs on a method's frontier, which its line "
+        "L = K·C^−γ is fitted to; hollow: the others."
+    )
+    return Picture("loss-against-compute", figure, caption)
+
+
+def compute_bands(analysis: Analysis) -> "dict[str, Band]":
+    """Evaluate each label's power law over the compute of its runs."""
+    import numpy as np
+
+    from fitting.figures.losses import Band
+    from fitting.figures.style import name_of
+
+    bands = {}
+    for label in analysis.labels:
+        result = analysis.fit(COMPUTE_LAW, label).result
+        if result is None:
+            continue
+        flops = analysis.points.of(label).column("flops")
+        x = np.geomspace(flops.min(), flops.max(), N_CURVE_POINTS)
+        band, gamma = result.predict(flops=x), result.params["alpha"]
+        words = f"{name_of(label)}: γ = {number(gamma.value, 2)} {interval(gamma.low, gamma.high, 2)}, n = {result.n}"
+        bands[label] = Band(x, band.value, band.low, band.high, words)
+    return bands
+
+
+def seed_words(analysis: Analysis) -> str:
+    seeds = analysis.points.frame["seed"].nunique()
+    return "One seed a run." if seeds == 1 else f"{seeds} seeds."
+
+
+def tokens_picture(analysis: Analysis) -> Picture:
+    from fitting.figures.gallery import FIGURES
+
+    single = analysis.points.frame["seed"].nunique() == 1
+    note = "One seed a run: no spread to show." if single else "Points: means over seeds. Bars: their whole range."
+    caption = (
+        "Final loss against training tokens at each size; every point is a run trained to the end of its schedule."
+    )
+    return Picture("loss-against-tokens", FIGURES["loss-against-tokens"](analysis.points.frame, note=note), caption)
+
+
+def speed_up_pictures(analysis: Analysis) -> tuple[Picture, ...]:
+    from fitting.figures.gallery import FIGURES
+
+    if not analysis.comparisons:
+        return ()
+    note = (
+        "Large: pooled over sizes and budgets, bar: 95% interval. Small: single cells; hollow: extrapolated.\n"
+        f"{seed_words(analysis)} Both axes and intervals are of ratios; 1 means no difference."
+    )
+    figure = FIGURES["speed-ups"](*speed_up_frames(analysis), note=note)
+    caption = "What the baseline needs to reach the method's final loss, over what the method used to reach it."
+    return (Picture("speed-ups", figure, caption),)
+
+
+def speed_up_frames(analysis: Analysis) -> "tuple[pd.DataFrame, pd.DataFrame]":
+    """Put comparisons into the two frames that the figure takes: pooled ratios, and the cells behind them."""
+    import pandas as pd
+
+    pooled: list[dict[str, Any]] = []
+    cells: list[dict[str, Any]] = []
+    for pair in analysis.comparisons:
+        for unit, words in UNIT_WORDS.items():
+            named = {"method": pair.method, "baseline": pair.baseline, "unit": words}
+            one = pair.ratio(unit)
+            if one is None:
+                continue
+            pooled.append(named | {"ratio": one.ratio, "low": one.low, "high": one.high, "n": one.n_cells})
+            for cell in pair.cells_of(unit):
+                past = (DIRECTIONS[0], cell.size, cell.budget) in pair.extrapolated
+                cells.append(named | {"ratio": cell.ratio, "extrapolated": past})
+    return pd.DataFrame(pooled), pd.DataFrame(cells)
+
+
+def curve_pictures(analysis: Analysis) -> tuple[Picture, ...]:
+    """Draw validation loss along training where runs were evaluated more than once."""
+    from fitting.figures.gallery import FIGURES
+
+    frame = curves_frame(analysis)
+    if frame is None or frame.groupby("run_id").size().max() < 2:
+        return ()
+    note = (
+        "Filled ends: learning rate fully decayed. Along a curve the rate is still high: do not read it as final loss."
+    )
+    caption = "Validation loss along training."
+    return (Picture("training-curves", FIGURES["training-curves"](frame, note=note), caption),)
+
+
+def curves_frame(analysis: Analysis) -> "pd.DataFrame | None":
+    if analysis.evaluations is None or not len(analysis.evaluations):
+        return None
+    named = analysis.runs[["run_id", "label", "size", "n_params"]]
+    kept = analysis.evaluations[analysis.evaluations["split"] == "validation"]
+    return kept.merge(named, on="run_id").dropna(subset=["loss_nats"])

@@ -3,6 +3,7 @@
 Losses are nats a token, times are seconds (points in time since 1970, UTC), and NaN means not measured.
 """
 
+import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -166,8 +167,6 @@ def curve_frame(rows: Sequence[tuple[Any, ...]], numbers: dict[int, Any]) -> pd.
 
 def metric_key(connection: Connection, metric: str) -> int:
     """Return the number of a metric; raises DbError with the names that exist."""
-    import difflib
-
     keys = schema.metric_keys.c
     known: dict[str, int] = dict(connection.execute(select(keys.name, keys.key)).tuples().all())
     if metric in known:
@@ -252,3 +251,70 @@ def typed(name: str, values: Sequence[Any]) -> Any:
     if whole and None not in values:
         return np.array(values, dtype=np.int64)
     return np.array(values, dtype=np.float64)
+
+
+def run_record(db: Database, run_id: str) -> dict[str, Any]:
+    """Return one run as `runs` lists it, with its spec; raises DbError for an unknown id."""
+    found = records(runs(db, where=f"run_id == {run_id!r}", with_spec=True))
+    if not found:
+        raise DbError(f"{run_id}: no such run")
+    return found[0]
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a frame as mappings of Python values; NaN stays NaN."""
+    columns = [frame[name].tolist() for name in frame.columns]
+    return [dict(zip(frame.columns, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def memberships(db: Database, run_id: str) -> pd.DataFrame:
+    """Return the experiments that contain a run now: experiment, label, size, budget, holdout; sorted by name."""
+    query = """
+        SELECT e.name AS experiment, x.label, x.size, x.budget, x.holdout FROM experiment_runs x
+        JOIN experiments e ON e.experiment_id = x.experiment_id AND e.revision_id = x.last_revision_id
+        JOIN runs r ON r.run = x.run WHERE r.run_id = :run_id ORDER BY e.name"""
+    return read(db, query, {"run_id": run_id})
+
+
+def events(db: Database, run_id: str | None = None) -> pd.DataFrame:
+    """Return changes of state, oldest first: run_id, time, state_before, state, reason, evidence (JSON)."""
+    query = "SELECT run_id, time, state_before, state, reason, evidence FROM events"
+    chosen = " WHERE run_id = :run_id" if run_id else ""
+    return read(db, f"{query}{chosen} ORDER BY event_id", {"run_id": run_id} if run_id else None)
+
+
+def tags(db: Database, run_id: str) -> list[str]:
+    """Return the words that people put on a run, sorted."""
+    with db.read() as connection:
+        query = select(schema.tags.c.tag).join(schema.runs).where(schema.runs.c.run_id == run_id)
+        return sorted(connection.execute(query).scalars())
+
+
+def notes(db: Database, run_id: str) -> pd.DataFrame:
+    """Return what people wrote about a run, oldest first: time, text."""
+    query = (
+        "SELECT n.time, n.text FROM notes n JOIN runs r ON r.run = n.run WHERE r.run_id = :run_id ORDER BY n.note_id"
+    )
+    return read(db, query, {"run_id": run_id})
+
+
+def resolve_run(db: Database, prefix: str) -> str:
+    """Return the id of the one run that begins with `prefix`, 4 or more hex digits.
+
+    Raises DbError, with candidates, where none or several do.
+    """
+    wanted = prefix.strip().lower()
+    if not 4 <= len(wanted) <= 16 or not all(digit in "0123456789abcdef" for digit in wanted):
+        raise DbError(f"{prefix[:40]!r} is not the id of a run (4 to 16 hex digits; list them with: scalewright runs)")
+    ids = schema.runs.c.run_id
+    with db.read() as connection:
+        found = list(connection.execute(select(ids).where(ids.startswith(wanted)).order_by(ids).limit(6)).scalars())
+        if len(found) == 1:
+            return str(found[0])
+        known = list(connection.execute(select(ids).order_by(ids).limit(10_000)).scalars())
+    if not found:
+        near = difflib.get_close_matches(wanted, [run_id[: len(wanted)] for run_id in known], n=3, cutoff=0.7)
+        hint = f"; did you mean {', '.join(dict.fromkeys(near))}?" if near else ""
+        raise DbError(f"no run begins with {prefix}{hint}")
+    more = ", ..." if len(found) > 5 else ""
+    raise DbError(f"{prefix} is the beginning of several runs: {', '.join(found[:5])}{more}")

@@ -12,16 +12,19 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
+from sqlalchemy.exc import DatabaseError
 
 from db.attempts import JournalPart
-from db.engine import Database, open_database
+from db.engine import Database, connect, open_database
 from db.ingest import apply_parts, store_errors
 from db.lease import LeaseLostError, Owner, acquire, release, renew
+from db.maintenance import forget_measured
 from db.metric_names import MetricKeys
 from db.results import evidence_of, refresh_results
 from db.rows import insert_runs, run_row
 from db.states import change_states
 from db.tracked import Tracked, offsets_of, tracked_runs
+from db.upgrade import free_name
 from orchestrator.journal import NAME
 from orchestrator.journal_lines import note_error, read_lines
 from orchestrator.outcomes import next_state
@@ -52,7 +55,19 @@ class SyncReceipt:
     seconds: float = 0.0
     skipped: str = ""
     notice: str = ""
+    anew: bool = False
     touched: set[int] = field(default_factory=set, repr=False)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the counts for a program."""
+        names = ("n_runs", "n_lines", "n_rows", "n_errors", "n_changes", "seconds", "skipped", "notice")
+        return {name: getattr(self, name) for name in names}
+
+    def sentence(self) -> str:
+        """Say the counts to a person."""
+        bad = f", {self.n_errors} lines that could not be read" if self.n_errors else ""
+        what = f"{self.n_rows:,} metric rows of {self.n_lines:,} lines from {self.n_runs:,} runs"
+        return f"{what}{bad}; {self.n_changes} changed state ({self.seconds:.1f} s)"
 
 
 @dataclass(frozen=True)
@@ -77,13 +92,47 @@ def sync(study: Study, *, wait_s: float = 0.0) -> SyncReceipt:
         db.close()
 
 
-def sync_database(db: Database, runs_dir: Path, *, wait_s: float = 0.0) -> SyncReceipt:
-    """Do what `sync` says with an open database."""
+def rebuild(study: Study, *, wait_s: float = 0.0) -> SyncReceipt:
+    """Forget everything measured and read every journal anew; plans, states, fits, tags and notes stay.
+
+    A missing database is made, and a broken SQLite file is put aside first; then plans must be made again, and runs
+    come from their directories. Interrupted, it is finished by any later sync.
+    """
+    put_broken_aside(study.database)
+    db = open_database(study.database)
+    try:
+        return sync_database(db, study.runs_dir, wait_s=wait_s, anew=True)
+    finally:
+        db.close()
+
+
+def put_broken_aside(database: str) -> None:
+    """Rename a SQLite file that cannot be read as one."""
+    db = connect(database, create=True)
+    if db.path is None or not db.path.exists():
+        return
+    try:
+        with db.read() as connection:
+            sound = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar() == "ok"
+    except DatabaseError:
+        sound = False
+    db.close()
+    if not sound:
+        for ending in ("-wal", "-shm", ""):
+            file = db.path.with_name(db.path.name + ending)
+            if file.exists():
+                file.rename(free_name(file.with_name(f"{file.name}.broken")))
+
+
+def sync_database(db: Database, runs_dir: Path, *, wait_s: float = 0.0, anew: bool = False) -> SyncReceipt:
+    """Do what `sync` says with an open database; anew: as `rebuild` says."""
     began, owner = time.monotonic(), Owner()
-    receipt = SyncReceipt(notice=db.notice)
+    receipt = SyncReceipt(notice=db.notice, anew=anew)
     receipt.skipped = wait_for_lease(db, owner, wait_s)
     if not receipt.skipped:
         try:
+            if anew:
+                forget(db, owner)
             ingest(db, runs_dir, owner, receipt)
         except LeaseLostError as lost:
             receipt.skipped = str(lost)
@@ -92,6 +141,12 @@ def sync_database(db: Database, runs_dir: Path, *, wait_s: float = 0.0) -> SyncR
     receipt.n_runs = len(receipt.touched)
     receipt.seconds = time.monotonic() - began
     return receipt
+
+
+def forget(db: Database, owner: Owner) -> None:
+    with db.write() as connection:
+        renew(connection, owner)
+        forget_measured(connection)
 
 
 def wait_for_lease(db: Database, owner: Owner, wait_s: float) -> str:
@@ -139,7 +194,8 @@ def flush(db: Database, owner: Owner, unstored: Unstored, receipt: SyncReceipt) 
         renew(connection, owner)
         touched = apply_parts(connection, parts) | set(done)
         refresh_results(connection, touched, done)
-        changes = [next_state(seen) for seen in evidence_of(connection, touched).values()]
+        seen = evidence_of(connection, touched).values()
+        changes = [next_state(one) for one in seen if not receipt.anew or one.state == "planned" or one.done]
         n_changes = change_states(connection, [change for change in changes if change])
     receipt.n_changes += n_changes
     receipt.n_rows += unstored.n_rows

@@ -1,7 +1,252 @@
-"""Verbs: see register."""
+"""Verbs that read: sync, runs, show, curve, diff, query, export, import, tag, note. No heavy import at the top."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from orchestrator.cli import maintaining
+from orchestrator.cli.tables import print_json, print_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+CSV = Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")]
+PLACE = Annotated[
+    str | None, typer.Argument(help="A YAML file or an experiment's name; by default this folder's runs.")
+]
+RUN = Annotated[str, typer.Argument(help="The id of a run (4 or more leading characters).")]
+RUNS = Annotated[list[str], typer.Argument(help="Ids of runs (4 or more leading characters).")]
+OF = Annotated[str | None, typer.Option("--of", help="The YAML file of the study; by default the one of this folder.")]
+
+RUN_COLUMNS = ("run_id", "label", "method", "gate", "size", "budget", "state", "n_params", "n_tokens", "lr_peak")
+RESULT_COLUMNS = ("seed", "loss_nats")
+LIMIT = 1000
 
 
 def register(app: typer.Typer) -> None:
     """Add this family's verbs to the command."""
+    for verb in (sync, runs, show, curve, diff, query, export, tag, note):
+        app.command(verb.__name__)(verb)
+    app.command("import")(import_points)
+    maintaining.register(app)
+
+
+def sync(place: PLACE = None, as_json: JSON = False) -> None:
+    """Read what jobs wrote into the database. Example: scalewright sync experiments.yaml"""
+    from orchestrator.errors import Partial
+    from orchestrator.sync import sync as sync_study
+    from orchestrator.targets import find_study
+
+    receipt = sync_study(find_study([place] if place else [])[0], wait_s=60.0)
+    if receipt.notice:
+        print(receipt.notice, file=sys.stderr)
+    if receipt.skipped:
+        raise Partial(f"{receipt.skipped}; nothing was read")
+    print_json(receipt.summary()) if as_json else print(receipt.sentence())
+
+
+def runs(
+    place: PLACE = None,
+    method: Annotated[str | None, typer.Option(help="Only runs of this method.")] = None,
+    state: Annotated[str | None, typer.Option(help="Only runs in this state.")] = None,
+    tagged: Annotated[str | None, typer.Option("--tag", help="Only runs with this tag.")] = None,
+    where: Annotated[str | None, typer.Option(help="A condition: 'n_params < 1e8 and tokens > 1e9'.")] = None,
+    sort: Annotated[str, typer.Option(help="Columns to sort by, comma-separated; -COLUMN descends.")] = "",
+    columns: Annotated[str, typer.Option(help="Columns to show, comma-separated, or all.")] = "",
+    limit: Annotated[int | None, typer.Option(help="Rows at most.", min=1)] = None,
+    as_json: JSON = False,
+    as_csv: CSV = False,
+    parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file instead.")] = None,
+) -> None:
+    """List runs. Example: scalewright runs experiments.yaml --where "n_params < 1e8 and loss < 3" --sort loss_nats"""
+    from db import frames
+    from orchestrator.exporting import write_table
+    from orchestrator.lookup import open_study
+
+    reading = open_study(place)
+    frame = frames.runs(
+        reading.database,
+        reading.experiment,
+        where=where,
+        method=method,
+        state=state,
+        tag=tagged,
+        sort=split(sort),
+        limit=limit,
+    )
+    frame = pick(frame, columns, everything=as_json or as_csv or parquet is not None)
+    if parquet is None:
+        show_frame(frame, as_json=as_json, as_csv=as_csv, empty="no run fits")
+        return
+    write_table(frame, parquet.with_suffix(".parquet"))
+    print(f"{parquet.with_suffix('.parquet')}: {len(frame)} runs")
+
+
+def split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def pick(frame: "pd.DataFrame", columns: str, *, everything: bool) -> "pd.DataFrame":
+    """Keep the columns asked for; by default those that a person wants first, or all for a program."""
+    from db.where import column_name
+
+    if columns == "all" or (everything and not columns):
+        return frame
+    wanted = [column_name(name, list(frame.columns)) for name in split(columns)]
+    return frame[wanted or [name for name in (*RUN_COLUMNS, *RESULT_COLUMNS) if name in frame.columns]]
+
+
+def show(run: RUN, of: OF = None, metric: str = "loss_nats", as_json: JSON = False) -> None:
+    """Show one run: spec, attempts, evaluations, curve. Example: scalewright show 3f2a"""
+    from db.frames import resolve_run
+    from orchestrator.lookup import open_study
+    from orchestrator.run_page import describe, page_lines
+
+    database = open_study(of).database
+    page = describe(database, resolve_run(database, run))
+    if as_json:
+        print_json(page)
+        return
+    for line in page_lines(database, page, metric):
+        print(visible(line))
+
+
+def curve(run: RUNS, metric: str = "loss_nats", of: OF = None, as_json: JSON = False, as_csv: CSV = False) -> None:
+    """Plot a metric of runs, or print its values. Example: scalewright curve 3f2a 91bc --metric grad_norm --csv"""
+    from db.frames import curves, resolve_run
+    from orchestrator.lookup import open_study
+    from orchestrator.run_page import curve_plot
+
+    database = open_study(of).database
+    ids = [resolve_run(database, prefix) for prefix in run]
+    if as_json or as_csv:
+        show_frame(curves(database, ids, metric), as_json=as_json, as_csv=as_csv)
+    else:
+        print(f"{metric}\n{curve_plot(database, ids, metric)}")
+
+
+def diff(first: RUN, second: RUN, of: OF = None, as_json: JSON = False) -> None:
+    """Show what differs between two runs, in spec and result. Example: scalewright diff 3f2a 91bc"""
+    from db.frames import resolve_run
+    from orchestrator.lookup import open_study
+    from orchestrator.run_page import differences
+
+    database = open_study(of).database
+    rows = differences(database, resolve_run(database, first), resolve_run(database, second))
+    show_rows(rows, as_json=as_json, empty="nothing differs")
+
+
+def query(
+    sql: Annotated[str, typer.Argument(help="One SELECT; :name stands for a parameter.")],
+    param: Annotated[list[str] | None, typer.Option("--param", "-p", help="name=value")] = None,
+    limit: Annotated[int, typer.Option(help="Rows at most; it is said when there are more.", min=1)] = LIMIT,
+    of: OF = None,
+    as_json: JSON = False,
+    as_csv: CSV = False,
+) -> None:
+    """Ask the database in SQL, reading only. Example: scalewright query "select * from final_losses" --csv"""
+    from db.engine import open_database
+    from db.query import parse_parameters, run_query
+    from orchestrator.lookup import open_study
+
+    name = open_study(of).study.database
+    answer = run_query(open_database(name, read_only=True), sql, parse_parameters(param or []), limit=limit)
+    show_rows(answer.records(), as_json=as_json, as_csv=as_csv, empty="no rows")
+    if answer.is_cut:
+        print(f"only the first {limit} rows are shown; more with --limit", file=sys.stderr)
+
+
+def export(
+    target: Annotated[Path, typer.Argument(help="The file: .csv, .parquet, .jsonl, or .sqlite for everything.")],
+    place: Annotated[str | None, typer.Option("--of", help="A YAML file or an experiment's name.")] = None,
+) -> None:
+    """Write final losses to a file, or copy the whole database. Example: scalewright export points.csv"""
+    from orchestrator.exporting import export as export_to
+    from orchestrator.lookup import open_study
+
+    reading = open_study(place)
+    print(export_to(reading.database, reading.experiment, target))
+
+
+def import_points(
+    file: Annotated[Path, typer.Argument(help="CSV, Parquet or JSONL with one row a point.")],
+    name: Annotated[str, typer.Option("--as", help="The experiment that the points become.")],
+    columns: Annotated[str, typer.Option(help='Names in the file: n_params="Model Size",loss=final')] = "",
+    tokens_from_flops: Annotated[str | None, typer.Option(help="6ND: n_tokens = flops / (6 n_params).")] = None,
+    of: OF = None,
+    as_json: JSON = False,
+) -> None:
+    """Take anyone's points into the database. Example: scalewright import points.csv --as paper --columns loss=final"""
+    from orchestrator.importing import import_file, parse_columns
+    from orchestrator.targets import find_study
+
+    study = find_study([of] if of else [])[0]
+    mapped = parse_columns(columns)
+    receipt = import_file(study, file, name, columns=mapped, tokens_from_flops=tokens_from_flops)
+    print_json(receipt.summary()) if as_json else print(receipt.sentence())
+    receipt.raise_if_refused()
+
+
+def tag(
+    run: RUN,
+    words: Annotated[list[str], typer.Argument(help="The tags.")],
+    remove: Annotated[bool, typer.Option("--remove", help="Take the tags off.")] = False,
+    of: OF = None,
+) -> None:
+    """Put tags on a run, or take them off. Example: scalewright tag 3f2a best"""
+    from db.frames import resolve_run, tags
+    from db.store import add_tag, remove_tag
+    from orchestrator.lookup import open_study
+
+    database = open_study(of, fresh=False).database
+    run_id = resolve_run(database, run)
+    for word in words:
+        remove_tag(database, run_id, word) if remove else add_tag(database, run_id, word)
+    print(visible(f"{run_id}: {', '.join(tags(database, run_id)) or 'no tags'}"))
+
+
+def note(run: RUN, text: str, of: OF = None) -> None:
+    """Write a note about a run. Example: scalewright note 3f2a "loss spike at step 900: bad node" """
+    from db.frames import resolve_run
+    from db.store import add_note
+    from orchestrator.lookup import open_study
+
+    database = open_study(of, fresh=False).database
+    run_id = resolve_run(database, run)
+    add_note(database, run_id, text)
+    print(f"{run_id}: noted")
+
+
+def show_frame(frame: "pd.DataFrame", *, as_json: bool = False, as_csv: bool = False, empty: str = "no rows") -> None:
+    """Print a frame as a table, JSON or CSV."""
+    from db.frames import records
+
+    if as_csv:
+        frame.to_csv(sys.stdout, index=False)
+    else:
+        show_rows(records(frame), as_json=as_json, empty=empty)
+
+
+def show_rows(
+    rows: Sequence[Mapping[str, Any]], *, as_json: bool = False, as_csv: bool = False, empty: str = "no rows"
+) -> None:
+    """Print rows; what a job or a person named cannot steer the terminal."""
+    if as_csv:
+        import csv
+
+        table = csv.writer(sys.stdout, lineterminator="\n")
+        table.writerows([list(rows[0]), *(list(row.values()) for row in rows)] if rows else [])
+        return
+    safe = rows if as_json else [{key: visible(value) for key, value in row.items()} for row in rows]
+    print_rows(safe, as_json=as_json, empty=empty)
+
+
+def visible(value: Any) -> Any:
+    """Replace what would steer a terminal by question marks."""
+    if not isinstance(value, str) or value.isprintable():
+        return value
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in value)

@@ -1,0 +1,93 @@
+"""Verbs that look after the database: db upgrade, backup, check, stats, rebuild, copy. No heavy import at the top."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.tables import print_rows
+
+JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+PLACE = Annotated[str | None, typer.Argument(help="A YAML file, a folder, a SQLite file or a URL; by default here.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add `db` and its verbs to the command."""
+    group = typer.Typer(help="Look after the runs database.", no_args_is_help=True, rich_markup_mode=None)
+    for verb in (upgrade, backup, check, stats, rebuild, copy):
+        group.command(verb.__name__)(verb)
+    app.add_typer(group, name="db")
+
+
+def database_of(place: str | None) -> str:
+    from orchestrator.lookup import study_of_database
+
+    return study_of_database(place).database
+
+
+def upgrade(place: PLACE = None) -> None:
+    """Bring an older database to this version, after a copy. Example: scalewright db upgrade"""
+    from db.upgrade import upgrade as upgrade_database
+
+    receipt = upgrade_database(database_of(place))
+    if receipt.backup:
+        print(f"copy of the old state: {receipt.backup}", file=sys.stderr)
+    done = "is" if receipt.before == receipt.after else f"was {receipt.before} and is now"
+    print(f"schema {done} {receipt.after}")
+
+
+def backup(
+    place: PLACE = None,
+    to: Annotated[Path | None, typer.Option(help="The file to make; by default one beside the database.")] = None,
+) -> None:
+    """Copy a SQLite database, also while it is used. Example: scalewright db backup --to monday.sqlite"""
+    from db.engine import open_database
+    from db.upgrade import backup as copy_file
+
+    print(copy_file(open_database(database_of(place), read_only=True), to))
+
+
+def check(place: PLACE = None, as_json: JSON = False) -> None:
+    """Look for damage; exit code 1 where there is some. Example: scalewright db check"""
+    from db.engine import open_database
+    from db.maintenance import check as check_database
+
+    findings = check_database(open_database(database_of(place), create=False))
+    rows = [{"": "ok" if one.is_good else "BAD", "what": one.what, "found": one.found} for one in findings]
+    print_rows([{**row, "good": row.pop("") == "ok"} for row in rows] if as_json else rows, as_json=as_json)
+    if not all(one.is_good for one in findings):
+        raise typer.Exit(1)
+
+
+def stats(place: PLACE = None, as_json: JSON = False) -> None:
+    """Count rows and bytes by table. Example: scalewright db stats"""
+    from db.engine import open_database
+    from db.maintenance import stats as count
+
+    print_rows(count(open_database(database_of(place), create=False)), as_json=as_json)
+
+
+def rebuild(place: PLACE = None) -> None:
+    """Read every journal anew; plans, fits, tags and notes stay. Example: scalewright db rebuild"""
+    from orchestrator.errors import Partial
+    from orchestrator.lookup import study_of_database
+    from orchestrator.sync import rebuild as rebuild_study
+
+    receipt = rebuild_study(study_of_database(place), wait_s=60.0)
+    if receipt.skipped:
+        raise Partial(f"{receipt.skipped}; nothing was rebuilt")
+    print(receipt.sentence())
+
+
+def copy(
+    target: Annotated[str, typer.Argument(help="An empty database: a URL or a new file.")],
+    place: Annotated[str | None, typer.Option("--of", help="What to copy; by default this folder's database.")] = None,
+) -> None:
+    """Copy everything into another database, of either kind. Example: scalewright db copy postgresql:///runs"""
+    from db.copying import copy_database
+    from db.engine import open_database
+
+    source = open_database(database_of(place), read_only=True)
+    counts = copy_database(source, open_database(target))
+    print(f"{sum(counts.values())} rows copied from {source.name}")

@@ -140,7 +140,7 @@ def activation_factor(shape: Shape, interior: Interior) -> float:
 
 
 @lru_cache
-def monte_carlo_nu_acf(mlp_width: int, z_factor: float, n_values: int = 2**20) -> float:
+def monte_carlo_nu_acf(mlp_width: int, z_factor: float, n_values: int = 2**22) -> float:
     """Return 1 / E|u * silu(z_factor z)| for random unit vectors u, z of the MLP's width (arXiv:2505.22014, 4.2)."""
     generator = torch.Generator("cpu").manual_seed(0)
     size = (max(64, n_values // mlp_width), mlp_width)

@@ -1,0 +1,92 @@
+"""Gates folded into the weights: a trained gated model becomes a plain one with the same logits. Torch.
+
+A trunk multiplied by c is undone by the next norm, so only the ratio of stream and branch counts: write the stream as
+c x, divide the branch by c. Exact up to the norm's eps. Derived for GPAS, arXiv:2506.22049.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from models.block import Sublayer
+from models.errors import ModelError
+from models.spec import ModelSpec
+from models.transformer import Transformer
+
+
+def why_unfoldable(spec: ModelSpec) -> str | None:
+    """Say why the gates of a model cannot be folded into its weights, or None."""
+    if spec.gate == "none":
+        return None
+    if spec.wiring(0).join == "lerp":
+        return f"{spec.method} interpolates: a scaled stream is not undone by a norm"
+    if spec.interior().final_norm is None:
+        return f"{spec.method} has no final norm to undo the last factor"
+    return None
+
+
+@torch.no_grad()
+def fold_gates(model: Transformer) -> Transformer:
+    """Return an ungated copy of the model with the same function up to the norms' eps.
+
+    Raises ModelError where the method does not allow it or a factor is not above 0.
+    """
+    why = why_unfoldable(model.spec)
+    if why:
+        raise ModelError(f"gates of {model.spec.method} can't be folded: {why}")
+    plain = Transformer(replace(model.spec, gate="none", gate_options={}))
+    state = {name: value for name, value in model.state_dict().items() if not name.startswith("gates.")}
+    plain.load_state_dict(state)
+    if model.gates is not None:
+        fold_into(plain, model)
+    return plain
+
+
+def fold_into(plain: Transformer, model: Transformer) -> None:
+    """Carry the scale of the stream from sub-layer to sub-layer and rescale the branches by it."""
+    scale = torch.ones((), dtype=torch.float64)
+    for layer, (block, factors) in enumerate(zip(plain.blocks, model.gates.factors(), strict=True)):
+        for sublayer, factor in zip((block.attention, block.mlp), factors, strict=True):
+            if not factor > 0:
+                raise ModelError(f"gates can't be folded: layer {layer} multiplies by {factor.item():.3g}, not above 0")
+            scale = FOLDS[model.spec.gate_site(layer)](sublayer, scale, factor.double())
+
+
+def fold_trunk(sublayer: Sublayer, scale: Tensor, factor: Tensor) -> Tensor:
+    """f (c x + h) = c f (x + h / c)."""
+    multiply_branch(sublayer, 1 / scale)
+    return scale * factor
+
+
+def fold_shortcut(sublayer: Sublayer, scale: Tensor, factor: Tensor) -> Tensor:
+    """norm(f c x + h) = norm(x + h / (f c)); the norm sets the scale back to 1."""
+    multiply_branch(sublayer, 1 / (scale * factor))
+    return torch.ones_like(scale)
+
+
+def fold_input(sublayer: Sublayer, scale: Tensor, factor: Tensor) -> Tensor:
+    """f c x + h(f c x) = f c (x + h(x) / (f c)), since h starts with a norm."""
+    multiply_branch(sublayer, 1 / (scale * factor))
+    return scale * factor
+
+
+def fold_norm(sublayer: Sublayer, scale: Tensor, factor: Tensor) -> Tensor:
+    """A factor after a norm is a factor on its gain."""
+    sublayer.pre.gain.mul_(factor)
+    multiply_branch(sublayer, 1 / scale)
+    return scale
+
+
+def fold_module(sublayer: Sublayer, scale: Tensor, factor: Tensor) -> Tensor:
+    """A factor on the branch is a factor on its last weights."""
+    multiply_branch(sublayer, factor / scale)
+    return scale
+
+
+FOLDS = {"trunk": fold_trunk, "shortcut": fold_shortcut, "input": fold_input, "norm": fold_norm, "module": fold_module}
+
+
+def multiply_branch(sublayer: Sublayer, factor: Tensor) -> None:
+    """Multiply what the sub-layer adds: in the gain of its output norm, or else in its output projection."""
+    (sublayer.body.out if sublayer.post is None else sublayer.post.gain).mul_(factor)

@@ -20,7 +20,7 @@ UNITS = {  # suffix -> unit, what is better
     "_bytes": ("bytes", None),
     "_fraction": ("1", None),
     "norm": ("1", None),
-    "lr": ("1/step", None),
+    "lr": ("1", None),
 }
 
 

@@ -168,7 +168,7 @@ def curve_frame(rows: Sequence[tuple[Any, ...]], numbers: dict[int, Any]) -> pd.
 def metric_key(connection: Connection, metric: str) -> int:
     """Return the number of a metric; raises DbError with the names that exist."""
     keys = schema.metric_keys.c
-    known: dict[str, int] = dict(connection.execute(select(keys.name, keys.key)).tuples().all())
+    known: dict[str, int] = dict(connection.execute(select(keys.name, keys.key)).all())
     if metric in known:
         return known[metric]
     near = difflib.get_close_matches(metric, known, n=1)

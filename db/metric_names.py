@@ -51,4 +51,4 @@ class MetricKeys(dict[str, int]):
 
 def stored_keys(db: Database) -> dict[str, int]:
     with db.read() as connection:
-        return dict(connection.execute(select(metric_keys.c.name, metric_keys.c.key)).tuples().all())
+        return dict(connection.execute(select(metric_keys.c.name, metric_keys.c.key)).all())

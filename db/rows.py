@@ -139,4 +139,4 @@ def insert_runs(connection: Connection, rows: Iterable[dict[str, Any]]) -> set[s
 def run_numbers(connection: Connection) -> dict[str, int]:
     """Map every run id to the run's number."""
     rows = connection.execute(select(schema.runs.c.run_id, schema.runs.c.run))
-    return dict(rows.tuples().all())
+    return dict(rows.all())

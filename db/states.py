@@ -66,7 +66,7 @@ def current_states(connection: Connection, run_ids: Sequence[str]) -> dict[str, 
     query = select(schema.runs.c.run_id, schema.runs.c.state)
     if len(run_ids) <= 500:
         query = query.where(schema.runs.c.run_id.in_(run_ids))
-    return dict(connection.execute(query).tuples().all())
+    return dict(connection.execute(query).all())
 
 
 def check_change(change: StateChange, known: Mapping[str, str]) -> None:

@@ -27,6 +27,7 @@ from orchestrator.sections import (
     Truth,
     Whole,
     explain,
+    read_list,
     read_many,
 )
 from orchestrator.study import find_yaml
@@ -36,7 +37,7 @@ from orchestrator.yaml_text import YamlText, parse_yaml
 class DataSource(Section):
     """The corpus and how it becomes tokens; the defaults are the embedded corpus, read as bytes."""
 
-    corpus: Texts = ("embedded",)
+    corpus: Annotated[tuple[Text, ...], BeforeValidator(read_many)] = ("embedded",)
     tokenizer: Text = "bytes"
     vocab_size: Count | None = None
     validation: Share = 0.02
@@ -138,7 +139,7 @@ def read_pair(value: Any) -> Any:
 
 
 def read_pairs(value: Any) -> Any:
-    return tuple(read_pair(item) for item in read_many(value))
+    return tuple(read_pair(item) for item in read_list(value))
 
 
 def read_data(value: Any) -> Any:
@@ -173,7 +174,7 @@ class Experiment(Section):
     evaluation: Evaluation = Evaluation()
     divergence: Divergence = Divergence()
     diagnostics: Annotated[Diagnostics, BeforeValidator(read_at)] = Diagnostics()
-    mirrors: Annotated[tuple[Text, ...], BeforeValidator(read_many)] = ()
+    mirrors: Texts = ()
     log_every_steps: Count = Field(default=10, alias="log_every")
     checkpoint_every_s: Duration = Field(default=60.0, alias="checkpoint_every")
     compile: Truth = False

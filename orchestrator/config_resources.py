@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from orchestrator.sections import Count, Duration, Options, Positive, Section, Text, Texts, Whole, read_many
+from orchestrator.sections import Count, Duration, Options, Positive, Section, Text, Texts, Whole, read_list
 from orchestrator.values import choose, read_duration_s, read_positive_count
 
 EXECUTORS = ("local", "slurm", "debug")
@@ -67,7 +67,7 @@ class Resources(Section):
     """Named profiles and the rules that pick one; without rules the first profile serves every run."""
 
     profiles: dict[str, Profile] = {}
-    rules: Annotated[tuple[ProfileRule, ...], BeforeValidator(read_many)] = ()
+    rules: Annotated[tuple[ProfileRule, ...], BeforeValidator(read_list)] = ()
 
     def pick(self, *, size: str, label: str, n_params: int) -> str:
         """Return the name of the profile for a run; `default` where none is declared."""

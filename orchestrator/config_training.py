@@ -7,13 +7,13 @@ from pydantic import BeforeValidator, ValidationError
 
 from orchestrator import values
 from orchestrator.recipes import OPTIMIZERS, PRECISIONS
-from orchestrator.sections import Count, Extent, Limit, NotNegative, Positive, Section, Share, one_of, read_many
+from orchestrator.sections import Count, Extent, Limit, NotNegative, Positive, Section, Share, one_of, read_list
 from orchestrator.train.divergence import DEFAULT_RULE
 from orchestrator.train.groups import DECAY
 from orchestrator.train.schedules import SCHEDULES
 
 Precision = Annotated[str, BeforeValidator(one_of(*PRECISIONS, what="precision"))]
-Extents = Annotated[tuple[Extent, ...], BeforeValidator(read_many)]
+Extents = Annotated[tuple[Extent, ...], BeforeValidator(read_list)]
 
 
 class Overrides(Section):

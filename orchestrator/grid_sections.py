@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from orchestrator.config_training import override_reader
 from orchestrator.recipes import PRECISIONS
-from orchestrator.sections import Section, Text, Truth, describe_kind, read_many, read_text
+from orchestrator.sections import Section, Text, Truth, describe_kind, read_list, read_many, read_text
 from orchestrator.values import choose, read_count, read_positive, read_positive_count, suggest
 
 AXES: dict[str, Callable[[Any], Any]] = {
@@ -61,7 +61,7 @@ class Selector(Section):
 
 
 def read_selectors(value: Any) -> tuple[Any, ...]:
-    return tuple({"axes": item} for item in read_many(value))
+    return tuple({"axes": item} for item in read_list(value))
 
 
 Selectors = Annotated[tuple[Selector, ...], BeforeValidator(read_selectors)]

@@ -15,7 +15,7 @@ MIN_STEPS = 512  # below, larger models lose to smaller ones at equal tokens
 
 def warn(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iterator[str]:
     """Yield one line for each thing that weakens what the runs can show."""
-    yield from thin_axes(runs)
+    yield from thin_axes([run for run in runs if run.label in experiment.labels])
     yield from collinear(runs)
     yield from short_runs(runs)
     yield from borrowed_rates(experiment)
@@ -86,7 +86,7 @@ def lonely_seeds(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iterator
 def merged_points(runs: Sequence[PlannedRun]) -> Iterator[str]:
     n_merged = sum(run.n_points - 1 for run in runs)
     if n_merged:
-        yield f"{n_merged} points of the grid are the same run as another one (equal after rounding to whole steps)"
+        yield f"{n_merged} points of the grid are the same run as another one (equal in every number once resolved)"
 
 
 def collinear(runs: Sequence[PlannedRun]) -> Iterator[str]:

@@ -54,6 +54,11 @@ def read_many(value: Any) -> tuple[Any, ...]:
     return many
 
 
+def read_list(value: Any) -> tuple[Any, ...]:
+    """Read a list that may be empty, or one item that stands for a list of one."""
+    return () if value is None or value == [] else read_many(value)
+
+
 def read_limit(value: Any) -> float | None:
     """Read a positive number, or `none` / `off` for no limit."""
     if value is None or str(value).lower() in ("none", "off", "no", "null"):
@@ -71,7 +76,7 @@ def describe_kind(value: Any) -> str:
 
 
 Text = Annotated[str, BeforeValidator(read_text)]
-Texts = Annotated[tuple[Text, ...], BeforeValidator(read_many)]
+Texts = Annotated[tuple[Text, ...], BeforeValidator(read_list)]
 Count = Annotated[int, BeforeValidator(values.read_positive_count)]
 Whole = Annotated[int, BeforeValidator(values.read_count)]
 Number = Annotated[float, BeforeValidator(values.read_number)]

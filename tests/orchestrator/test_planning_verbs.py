@@ -1,0 +1,119 @@
+"""The verbs init, plan and data prepare, through the command's own entry."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli import run
+
+GRID = """\
+experiment: verbs
+data: text.txt
+sizes:
+  small: { width: 32, depth: 2, heads: 2 }
+budgets: [2k, 4k]
+methods: [gpt+]
+batch: 4
+context: 16
+lr: 0.02
+evaluation: { n_windows: 4 }
+"""
+
+
+@pytest.fixture()
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SCALEWRIGHT_DB", raising=False)
+    sentences = [f"Sentence number {n} of a text that is long enough to have windows.\n\n" for n in range(2000)]
+    (tmp_path / "text.txt").write_text("".join(sentences))
+    (tmp_path / "experiments.yaml").write_text(GRID)
+    return tmp_path
+
+
+def test_plan_prints_the_bill_on_stdout_and_the_talk_on_stderr(folder, capsys):
+    assert run(["plan"]) == 0
+    out, err = capsys.readouterr()
+    assert "verbs: 2 runs" in out
+    assert "gpt+" in out
+    assert "to do: 2 of 2 runs" in err
+    assert "2 new runs, 0 known ones" in err
+    assert (folder / "runs.sqlite").exists()
+
+
+def test_plan_again_finds_every_run(folder, capsys):
+    run(["plan"])
+    capsys.readouterr()
+    assert run(["plan", "experiments.yaml"]) == 0
+    assert "0 new runs, 2 known ones" in capsys.readouterr().err
+
+
+def test_a_dry_run_records_nothing(folder, capsys):
+    assert run(["plan", "--dry-run"]) == 0
+    assert not (folder / "runs.sqlite").exists()
+
+
+def test_json_is_one_object_with_every_run(folder, capsys):
+    assert run(["plan", "--json"]) == 0
+    out = json.loads(capsys.readouterr().out)
+    assert out["experiment"] == "verbs"
+    assert [item["budget"] for item in out["runs"]] == ["2k", "4k"]
+    assert {item["state"] for item in out["runs"]} == {"new"}
+    assert out["total"]["runs"] == 2
+
+
+def test_plan_works_from_another_folder(folder, tmp_path_factory, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert run(["plan", str(folder / "experiments.yaml")]) == 0
+    assert (folder / "runs.sqlite").exists()
+
+
+def test_a_missing_corpus_is_located_in_the_yaml(folder, capsys):
+    (folder / "text.txt").unlink()
+    assert run(["plan"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("scalewright: experiments.yaml:2: data: ")
+    assert "text.txt" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_mistake_costs_exit_code_1_and_one_line(folder, capsys):
+    (folder / "experiments.yaml").write_text(GRID.replace("gpt+", "gtp+"))
+    assert run(["plan"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith('scalewright: experiments.yaml:6: methods[0]: unknown method "gtp+"; did you mean "gpt+"?')
+    assert len(err.splitlines()) == 1
+
+
+def test_an_unknown_option_is_a_usage_error(folder, capsys):
+    assert run(["plan", "--jsn"]) == 2
+
+
+def test_prepare_makes_shards_once(folder, capsys):
+    assert run(["data", "prepare", "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert first["vocab_size"] == 256
+    assert [split["split"] for split in first["splits"]] == ["train", "validation"]
+    assert run(["data", "prepare", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == first
+
+
+def test_shards_made_before_are_used_by_their_folder(folder, capsys):
+    run(["data", "prepare", "--json"])
+    made = json.loads(capsys.readouterr().out)
+    (folder / "experiments.yaml").write_text(GRID.replace("text.txt", f"{{ dir: {made['folder']} }}"))
+    (folder / "text.txt").unlink()
+    assert run(["plan"]) == 0
+
+
+def test_init_writes_a_starter_that_plans(folder, capsys):
+    assert run(["init", "new"]) == 0
+    assert capsys.readouterr().out.strip() == str(Path("new") / "experiments.yaml")
+    assert run(["plan", "--dry-run", "new/experiments.yaml"]) == 0
+
+
+def test_init_never_overwrites(folder, capsys):
+    before = (folder / "experiments.yaml").read_text()
+    assert run(["init"]) == 1
+    assert "experiments.yaml: exists already" in capsys.readouterr().err
+    assert (folder / "experiments.yaml").read_text() == before

@@ -19,6 +19,7 @@ from sqlalchemy.pool import NullPool
 from db.errors import DbError
 from db.filesystem import filesystem_type, is_network
 from db.schema import METADATA, SCHEMA_VERSION
+from db.triggers import create_triggers
 from db.views import create_views
 
 BUSY_TIMEOUT_S = 60
@@ -204,6 +205,7 @@ def create_schema(database: Database) -> None:
             return
         METADATA.create_all(connection, checkfirst=False)
         create_views(connection)
+        create_triggers(connection)
         connection.execute(METADATA.tables["schema_version"].insert(), {"version_num": SCHEMA_VERSION})
 
 

@@ -5,6 +5,7 @@ else it wrote is dropped. So the order in which journals arrive does not matter.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Connection, Table, delete, select
@@ -15,6 +16,7 @@ from db.bulk import insert_metrics
 from db.rows import make_insert, upsert
 
 BATCH = 500  # values in an IN (...)
+KEY = itemgetter(1)  # of a row (run, key, step, ...)
 
 
 def apply_parts(connection: Connection, parts: Sequence[JournalPart]) -> set[int]:
@@ -83,19 +85,14 @@ def store_series(
     attempts: Attempts,
     before: Mapping[tuple[int, int], int | None],
 ) -> None:
-    """Store the metrics of parts, sorted as the tables are."""
+    """Store the metrics of parts, those of a part by key: so neighbours in the table are written together."""
     for table in ("metrics", "layer_metrics"):
         rows: list[Row] = []
         for part in parts:
             series = part.metrics if table == "metrics" else part.layers
             if series:
-                rows += own_rows(series, attempts[part.run, part.attempt])
-        rows.sort(key=run_and_key)
+                rows += sorted(own_rows(series, attempts[part.run, part.attempt]), key=KEY)
         insert_metrics(connection, table, rows, all_new=all(is_new(part, before) for part in parts))
-
-
-def run_and_key(row: Row) -> Row:
-    return row[:2]
 
 
 def own_rows(rows: list[Row], attempt: Mapping[str, Any]) -> list[Row]:

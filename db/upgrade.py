@@ -81,6 +81,6 @@ def backup(db: Database, target: Path | None = None) -> Path:
 
 def free_name(path: Path) -> Path:
     """Name a copy beside `path` after the moment, with a number where that moment is taken."""
-    stem = f"{path.name}.{time.strftime('%Y%m%dT%H%M%S')}"
-    names = (path.with_name(stem + (f".{n}" if n else "")) for n in range(1000))
+    stem = f"{path.stem}.{time.strftime('%Y%m%dT%H%M%S')}"
+    names = (path.with_name(f"{stem}{f'.{n}' if n else ''}{path.suffix}") for n in range(1000))
     return next(name for name in names if not name.exists())

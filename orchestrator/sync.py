@@ -121,7 +121,7 @@ def put_broken_aside(database: str) -> None:
         for ending in ("-wal", "-shm", ""):
             file = db.path.with_name(db.path.name + ending)
             if file.exists():
-                file.rename(free_name(file.with_name(f"{file.name}.broken")))
+                file.rename(free_name(file.with_name(f"broken.{file.name}")))
 
 
 def sync_database(db: Database, runs_dir: Path, *, wait_s: float = 0.0, anew: bool = False) -> SyncReceipt:

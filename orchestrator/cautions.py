@@ -69,10 +69,10 @@ def few_steps(analysis: Analysis) -> str:
 
 
 def different_machines(analysis: Analysis) -> str:
-    kinds = analysis.points.frame[["device", "threads"]].drop_duplicates().dropna(how="all")
+    kinds = analysis.points.frame[["device", "threads"]].dropna(how="all").drop_duplicates()
     if len(kinds) <= 1:
         return ""
-    seen = [f"{row.device} with {row.threads} threads" for row in kinds.itertuples()]
+    seen = sorted(f"{row.device} with {row.threads:.0f} threads" for row in kinds.itertuples())
     return f"Throughput was measured on different machines ({listed(seen)}): do not read the rows in seconds."
 
 

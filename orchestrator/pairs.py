@@ -65,8 +65,8 @@ class PairReading:
         return [cell for cell in self.cells if (cell.unit, cell.direction) == (unit, direction)]
 
 
-def read_pair(points: "Points", method: str, baseline: str) -> PairReading:
-    """Measure tokens-, FLOPs- and seconds-to-loss in both directions at each shared cell, and pool them.
+def read_pair(points: "Points", method: str, baseline: str, *, units: Sequence[str] = UNITS) -> PairReading:
+    """Measure what it takes to the same loss, in `units` and both directions at each shared cell, and pool it.
 
     The reference curve at each size is the straight log-log line through its final losses, so that no cell is lost;
     those past its budgets are counted as extrapolated. Raises FittingError where no size is shared.
@@ -76,7 +76,7 @@ def read_pair(points: "Points", method: str, baseline: str) -> PairReading:
 
     cells: list[SpeedUp] = []
     for direction in DIRECTIONS:
-        for unit in UNITS:
+        for unit in units:
             try:
                 cells += speedups(points, method, baseline, direction=direction, unit=unit, curve="fitted")
             except FittingError:

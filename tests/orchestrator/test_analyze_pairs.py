@@ -1,0 +1,184 @@
+"""Comparisons read from frames with a planted gain, and the cautions that a reader must be given."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fitting.frame import check_points
+from orchestrator.analyze import Analysis, analyze_frame, mark_frontier, usual_pairs
+from orchestrator.cautions import cautions
+from orchestrator.errors import UserError
+from orchestrator.pair_text import UNCLEAR, losses_table, scale_tables, sentence, speed_ups_table, verdict
+from orchestrator.pairs import DIRECTIONS, average, pooled_by, read_pair
+
+SIZES = {"small": 20_000, "middle": 60_000, "large": 180_000}
+BUDGETS = (200_000, 400_000, 800_000)
+
+
+def frame(gain: float = 1.6, *, noise: float = 0.0, n_seeds: int = 1, rng_seed: int = 0) -> pd.DataFrame:
+    """Runs of gpt+ and of angpt, which needs `gain` times fewer tokens: L = N^-0.1 (s D)^-0.15 * 20 at every size."""
+    rng = np.random.default_rng(rng_seed)
+    rows = []
+    for label, faster in (("gpt+", 1.0), ("angpt", gain)):
+        for size, n_params in SIZES.items():
+            for n_tokens in BUDGETS:
+                for seed in range(n_seeds):
+                    loss = 20 * n_params**-0.1 * (faster * n_tokens) ** -0.15 * math.exp(noise * rng.normal())
+                    rows.append((label, size, n_params, n_tokens, seed, loss))
+    table = pd.DataFrame(rows, columns=["label", "size", "n_params", "n_tokens", "seed", "loss_nats"])
+    return table.assign(
+        run_id=[f"{i:016x}" for i in range(len(table))], method=table["label"], gate="none", lr_peak=0.02,
+        budget=table["n_tokens"].astype(str), flops=6.0 * table["n_params"] * table["n_tokens"], batch_tokens=256.0,
+        tokens_per_s=np.where(table["label"] == "angpt", 800.0, 1000.0), state="completed", diverged=False,
+        annealed=True, holdout=False, device="cpu", threads=1, bits_per_byte=table["loss_nats"] / math.log(2),
+    )  # fmt: skip
+
+
+def pair(runs: pd.DataFrame, **options):
+    return read_pair(check_points(runs), "angpt", "gpt+", **options)
+
+
+def tokens_only(gain: float, rng_seed: int):
+    return pair(frame(gain, noise=0.01, rng_seed=rng_seed), units=("tokens",))
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize(("unit", "factor"), [("tokens", 1.0), ("flops", 1.0), ("seconds", 0.8)])
+def test_a_planted_gain_is_read_back_exactly_in_every_unit_and_direction(unit, factor, direction):
+    assert pair(frame(1.6)).ratio(unit, direction).ratio == pytest.approx(1.6 * factor, rel=1e-9)
+
+
+def test_cells_past_the_budgets_are_counted_as_extrapolated():
+    found = pair(frame(1.6))
+    assert found.ratio("tokens", "baseline-needs").n_extrapolated == 3
+    assert {budget for direction, _, budget in found.extrapolated if direction == "baseline-needs"} == {"800000"}
+    assert {budget for direction, _, budget in found.extrapolated if direction == "method-needs"} == {"200000"}
+
+
+def test_the_loss_gap_is_the_planted_power():
+    gap = pair(frame(1.6)).gap
+    assert gap.ratio == pytest.approx(1.6**-0.15, rel=1e-9)
+    assert (gap.n_cells, gap.n_sizes, gap.from_seeds) == (9, 3, False)
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say():
+    covered = [
+        found.low <= 1.3 <= found.high for found in (tokens_only(1.3, seed).ratio("tokens") for seed in range(30))
+    ]
+    assert sum(covered) >= 27  # of 30 at 95%: fewer has a chance below 2%
+
+
+def test_two_equal_methods_are_rarely_called_different():
+    verdicts = [verdict(tokens_only(1.0, seed), "tokens") for seed in range(30)]
+    assert verdicts.count(UNCLEAR) >= 27
+
+
+def test_one_size_alone_takes_its_interval_from_the_scatter_of_runs():
+    runs = frame(1.6, noise=0.01, n_seeds=3)
+    found = pair(runs[runs["size"] == "small"]).ratio("tokens")
+    assert found.n_sizes == 1
+    assert 1 < found.low < 1.6 < found.high < 3
+
+
+def test_without_any_measure_of_scatter_the_interval_is_open():
+    runs = frame(1.6)
+    few = runs[(runs["size"] == "small") & (runs["n_tokens"] < 500_000)]
+    assert pair(few).ratio("tokens").high == math.inf
+
+
+def test_a_gain_that_is_equal_at_every_size_is_equal_in_the_table_by_size():
+    by_size = pooled_by(pair(frame(1.6)), lambda cell: cell.size)
+    assert list(by_size) == ["small", "middle", "large"]
+    assert all(one.ratio == pytest.approx(1.6) for one in by_size.values())
+
+
+def test_groups_weigh_the_same_however_many_values_they_hold():
+    mean, half, n = average([("a", 1.0, 0.1), ("a", 1.0, 0.1), ("a", 1.0, 0.1), ("b", 2.0, 0.1)])
+    assert (mean, n) == (1.5, 2)
+    assert half == pytest.approx(12.706 * math.sqrt(0.5) / math.sqrt(2), rel=1e-3)
+
+
+def test_missing_throughput_leaves_out_the_row_in_seconds_only():
+    found = pair(frame(1.6).assign(tokens_per_s=np.nan))
+    assert found.ratio("seconds") is None and found.ratio("flops") is not None
+    assert [row["measured in"] for row in speed_ups_table([found]).rows] == ["tokens", "FLOPs"]
+
+
+def test_sentences_and_tables_name_n_and_intervals():
+    clear, unclear = pair(frame(1.6, noise=0.003)), pair(frame(1.0, noise=0.01))
+    assert "anGPT over GPT+: GPT+ needs 1.6" in sentence(clear)
+    assert "9 cells at 3 sizes, 3 extrapolated, 95% interval" in sentence(clear)
+    assert "no difference shown" in sentence(unclear)
+    assert losses_table([clear]).rows[0]["scatter from"] == "curves (one seed)"
+    by_size, by_budget = scale_tables([clear])
+    assert by_size.columns == ["method", "baseline", "small", "middle", "large"]
+    assert by_budget.columns == ["method", "baseline", "200k tokens", "400k tokens", "800k tokens"]
+
+
+def test_the_frontier_holds_no_run_that_another_beats_with_less_compute():
+    marked = mark_frontier(check_points(frame(1.6, noise=0.05))).frame
+    for _, run in marked.iterrows():
+        same = marked[(marked["label"] == run["label"]) & (marked["flops"] <= run["flops"])]
+        assert run["on_frontier"] == (run["loss_nats"] == same["loss_nats"].min())
+
+
+def test_a_gate_is_paired_with_its_method_and_a_method_with_its_baseline():
+    runs = pd.DataFrame(
+        [("gpt+", "gpt+", "none"), ("angpt", "angpt", "none"), ("pre-ln", "pre-ln", "none"),
+         ("pre-ln+gpas", "pre-ln", "gpas"), ("deepnorm", "deepnorm", "none")],
+        columns=["label", "method", "gate"])  # fmt: skip
+    pairs = usual_pairs(runs, runs["label"].tolist())
+    assert pairs == [("angpt", "gpt+"), ("pre-ln+gpas", "pre-ln"), ("deepnorm", "pre-ln")]
+
+
+def test_an_experiment_without_a_result_says_which_states_its_runs_are_in():
+    waiting = frame().assign(loss_nats=np.nan, state="queued")
+    with pytest.raises(UserError, match=r"no run has ended yet \(18 queued\)"):
+        analyze_frame(waiting, "mine")
+
+
+def told(runs: pd.DataFrame) -> str:
+    points = mark_frontier(check_points(runs))
+    return "\n".join(cautions(Analysis("mine", runs, points, (), ())))
+
+
+def test_a_single_seed_is_said_and_several_are_not():
+    assert "Every point is a single seed" in told(frame())
+    assert "single seed" not in told(frame(n_seeds=2))
+
+
+def test_a_diverged_run_is_never_silent():
+    runs = frame()
+    runs.loc[3, ["diverged", "state"]] = [True, "diverged"]
+    assert "1 run diverged and is not in any fit" in told(runs)
+
+
+def test_unfinished_runs_are_counted_by_state():
+    runs = frame()
+    runs.loc[[1, 2], ["state", "loss_nats"]] = ["running", np.nan]
+    assert "Not every run has ended (2 running)" in told(runs)
+
+
+def test_a_learning_rate_that_was_not_swept_is_said():
+    assert "none swept here" in told(frame())
+    swept = pd.concat([frame(), frame().assign(lr_peak=0.01, run_id=lambda f: "b" + f["run_id"])], ignore_index=True)
+    assert "none swept here" not in told(swept)
+
+
+def test_throughput_of_different_machines_is_not_compared_in_silence():
+    runs = frame()
+    runs.loc[runs["label"] == "angpt", "threads"] = 2
+    assert "different machines (cpu with 1 threads and cpu with 2 threads)" in told(runs)
+
+
+def test_too_few_optimiser_steps_are_said():
+    assert "took 391 optimiser steps" in told(frame().assign(batch_tokens=512.0))
+    assert "optimiser steps" not in told(frame())
+
+
+def test_runs_that_were_not_annealed_are_said():
+    runs = frame()
+    runs.loc[0, "annealed"] = False
+    assert "1 run ended before the learning rate had decayed" in told(runs)

@@ -102,10 +102,10 @@ def require_ended(runs: "pd.DataFrame", experiment: str) -> None:
 
 def mark_frontier(points: "Points") -> "Points":
     """Say of each run whether it is on its label's frontier: no run of the label with as little compute did as well."""
-    frame = points.frame.sort_values(["label", "flops", "loss_nats"], kind="stable")
-    best_before = frame.groupby("label")["loss_nats"].transform(lambda losses: losses.cummin().shift())
-    on_frontier = ~(frame["loss_nats"] >= best_before)
-    return replace(points, frame=points.frame.assign(on_frontier=on_frontier.reindex(points.frame.index)))
+    from fitting.optimum import pareto
+
+    best = pareto(points).frame["run_id"]
+    return replace(points, frame=points.frame.assign(on_frontier=points.frame["run_id"].isin(best)))
 
 
 def fit_law(points: "Points", law: str, label: str) -> LawFit:

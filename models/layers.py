@@ -128,7 +128,7 @@ class Mlp(nn.Module):
         weight = self.uz if self.rows is None else self.uz * self.rows
         if self.u_scale is not None:
             weight = weight * torch.cat((self.u_scale(), self.z_scale()))[:, None]
-        return F.linear(self.form.swiglu(F.linear(x, weight)), self.out)
+        return F.linear(self.form.swiglu(F.linear(x, weight.to(self.uz.dtype))), self.out)
 
 
 def activation_factor(shape: Shape, interior: Interior) -> float:

@@ -37,7 +37,7 @@ class Head(nn.Module):
         if self.scale is None:
             return F.linear(x, self.weight)
         if self.folded:
-            return F.linear(x, self.weight * self.scale()[:, None])
+            return F.linear(x, (self.weight * self.scale()[:, None]).to(self.weight.dtype))
         return F.linear(x, self.weight) * self.scale()
 
 

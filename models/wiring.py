@@ -88,13 +88,13 @@ class Factors:
 
 @dataclass(frozen=True)
 class Constraint:
-    """What is projected after each optimiser step: norms bounded by 1, or set to 1, along an axis.
+    """What is projected after each optimiser step: norms bounded by 1, set to 1, or left free, along an axis.
 
     row: every row (in_features); ngpt: rows, but columns of the two output projections; frobenius: a whole matrix,
     to the square root of its number of rows.
     """
 
-    kind: Literal["bounded", "normalised"]
+    kind: Literal["bounded", "normalised", "free"]
     axis: Literal["row", "ngpt", "frobenius"]
 
 

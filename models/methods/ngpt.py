@@ -55,10 +55,10 @@ def shape_of(options: Options, name: str) -> Literal["vector", "scalar"]:
     return "scalar" if options[name] == "scalar" else "vector"
 
 
-def constraint_of(options: Options, axis: Literal["row", "ngpt", "frobenius"]) -> Constraint | None:
-    """Read the option `constraint`."""
+def constraint_of(options: Options, axis: Literal["row", "ngpt", "frobenius"]) -> Constraint:
+    """Read the option `constraint`; the axis also says how the init normalises."""
     if options["constraint"] == "none":
-        return None
+        return Constraint("free", axis)
     return Constraint("bounded" if options["constraint"] == "bounded" else "normalised", axis)
 
 

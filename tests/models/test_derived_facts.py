@@ -190,7 +190,7 @@ def test_gpas_gradients_on_a_shortcut_are_not_parallel_to_the_naive_ones(method)
 
 
 def test_the_last_gate_of_a_trunk_is_dead():
-    """It feeds a norm alone, so its factor cancels up to eps: the function does not move, its gradient nearly vanishes."""
+    """It feeds a norm alone, so its factor cancels up to eps: the function stays, its gradient nearly vanishes."""
     spec = ModelSpec(**SHAPE, method="pre-ln", gate="gpas-per-sublayer")
     model = trained_gates(Transformer(spec))
     tokens, targets = tokens_of(spec)

@@ -1,7 +1,8 @@
 """How far an experiment is: numbers from the progress frame, and a live view of them. Knows frames, not jobs."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
+Row = Mapping[str, Any]
 TICK_S = 1.0
+QUIET_TICK_S = 2.0
+REASON_CHARACTERS = 60
+IN_A_JOB = ("running", "queued", "claimed")
 OVER = ("completed", "diverged", "failed", "cancelled", "held")
 ORDER = ("running", "queued", "claimed", "planned", "interrupted", "unknown", "held", "failed", "cancelled")
 SEEN_LATELY_S = 60.0
@@ -34,7 +39,7 @@ class Progress:
     @property
     def n_open(self) -> int:
         """Runs that are in somebody's hands and not over."""
-        return sum(self.states.get(state, 0) for state in ("running", "queued", "claimed"))
+        return sum(self.states.get(state, 0) for state in IN_A_JOB)
 
     @property
     def share(self) -> float:
@@ -44,62 +49,76 @@ class Progress:
 
 def measure(frame: "pd.DataFrame", now: float | None = None) -> Progress:
     """Sum the progress frame (db.frames.progress) up."""
-    states = {str(state): int(n) for state, n in frame["state"].value_counts().items()}
-    running = frame[frame["state"] == "running"]
-    alive = running[running["last_seen_at"] > (now or time.time()) - SEEN_LATELY_S]
-    over = frame["state"].isin(["completed", "diverged"])
-    planned = frame["n_tokens_planned"].where(
-        ~over, frame["n_tokens"]
-    )  # a diverged run's remaining tokens are not owed
+    return measure_rows(frame.to_dict("records"), now or time.time())
+
+
+def measure_rows(rows: Sequence[Row], now: float) -> Progress:
+    """The same from plain rows: a watch must not take the processor from the jobs that it watches."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["label"], row["size"]), []).append(row)
+    running = [row for row in rows if row["state"] == "running"]
+    alive = [row for row in running if number(row["last_seen_at"]) > now - SEEN_LATELY_S]
     return Progress(
-        n_runs=len(frame),
-        states=states,
-        n_tokens=int(frame["n_tokens"].sum()),
-        n_tokens_planned=int(planned.sum()),
-        tokens_per_s=float(alive["tokens_per_s"].fillna(0.0).sum()),
-        left_s=time_left(frame, len(running)),
-        groups=[group_row(key, group) for key, group in frame.groupby(["label", "size"], sort=False)],
+        n_runs=len(rows),
+        states=dict(Counter(str(row["state"]) for row in rows)),
+        n_tokens=sum(int(row["n_tokens"]) for row in rows),
+        n_tokens_planned=sum(
+            int(row["n_tokens" if row["state"] == "diverged" else "n_tokens_planned"]) for row in rows
+        ),
+        tokens_per_s=sum(number(row["tokens_per_s"]) for row in alive),
+        left_s=time_left(rows, len(running)),
+        groups=[group_row(key, members) for key, members in groups.items()],
     )
 
 
-def time_left(frame: "pd.DataFrame", n_at_once: int) -> float | None:
+def number(value: Any) -> float:
+    """Read a cell that may be missing as a number; missing is 0."""
+    return 0.0 if value is None or value != value else float(value)
+
+
+def time_left(rows: Sequence[Row], n_at_once: int) -> float | None:
     """Estimate the seconds left: what is owed, shared among the runs that train now, but no less than the longest."""
-    owed = frame[frame["state"].isin(["running", "queued", "claimed"])]["left_s"]
-    if owed.empty:
+    owed = [number(row["left_s"]) for row in rows if row["state"] in IN_A_JOB]
+    if not owed:
         return 0.0
-    if n_at_once == 0 or owed.isna().all():
-        return None
-    return max(float(owed.sum()) / n_at_once, float(owed.max()))
+    return max(sum(owed) / n_at_once, max(owed)) if n_at_once else None
 
 
-def group_row(key: Any, group: "pd.DataFrame") -> dict[str, Any]:
+def group_row(key: tuple[str, str], rows: Sequence[Row]) -> dict[str, Any]:
     """Sum the runs of one method at one size up: a row of the table."""
-    running = group[group["state"] == "running"]
-    counts = group["state"].value_counts()
-    rest = [f"{int(counts[state])} {state}" for state in ORDER if state in counts]
-    n_done = int(group["state"].isin(["completed", "diverged"]).sum())
-    reasons = [str(reason) for reason in running["state_reason"].dropna() if reason]
-    reasons += [str(r) for r in group[group["state"].isin(["failed", "unknown", "held"])]["state_reason"].dropna()]
+    counts = Counter(str(row["state"]) for row in rows)
+    n_done = counts["completed"] + counts["diverged"]
+    rest = [f"{counts[state]} {state}" for state in ("diverged", *ORDER) if counts[state]]
+    tokens, planned = (sum(int(row[name]) for row in rows) for name in ("n_tokens", "n_tokens_planned"))
+    left_s = sum(number(row["left_s"]) for row in rows if row["state"] not in OVER)
     return {
         "method": key[0],
         "size": key[1],
-        "done": f"{n_done}/{len(group)}",
+        "done": f"{n_done}/{len(rows)}",
         "state": ", ".join(rest) or "done",
-        "tokens": f"{tokens_text(group['n_tokens'].sum())}/{tokens_text(group['n_tokens_planned'].sum())}",
-        "loss": newest_loss(group),
-        "tokens/s": float(running["tokens_per_s"].sum()) if len(running) else None,
-        "left": duration_text(float(group[~group["state"].isin(OVER)]["left_s"].sum())) if n_done < len(group) else "",
-        "why": reasons[0][:60] if reasons else "",
+        "tokens": f"{tokens_text(tokens)}/{tokens_text(planned)}",
+        "loss": newest_loss(rows),
+        "tokens/s": sum(number(row["tokens_per_s"]) for row in rows if row["state"] == "running") or None,
+        "left": duration_text(left_s) if n_done < len(rows) else "",
+        "why": first_reason(rows)[:REASON_CHARACTERS],
     }
 
 
-def newest_loss(group: "pd.DataFrame") -> float | None:
+def first_reason(rows: Sequence[Row]) -> str:
+    """Return the reason of a run that needs a look: one that failed, is held, in doubt or silent."""
+    telling = [row for row in rows if row["state"] in ("failed", "unknown", "held") and row["state_reason"]]
+    silent = [row for row in rows if row["state"] == "running" and "no sign" in str(row["state_reason"])]
+    return str((telling + silent)[0]["state_reason"]) if telling or silent else ""
+
+
+def newest_loss(rows: Sequence[Row]) -> float | None:
     """Return the validation loss of the furthest run that has one, else its training loss."""
-    ordered = group.sort_values("n_tokens", ascending=False)
+    ordered = sorted(rows, key=lambda row: -int(row["n_tokens"]))
     for column in ("validation_loss_nats", "train_loss_nats"):
-        found = ordered[column].dropna()
-        if len(found):
-            return float(found.iloc[0])
+        found = [float(row[column]) for row in ordered if row[column] is not None and row[column] == row[column]]
+        if found:
+            return found[0]
     return None
 
 
@@ -138,11 +157,11 @@ def headline(progress: Progress) -> str:
 
 
 def follow(
-    read: Callable[[], "pd.DataFrame"], *, live: bool, refresh: Callable[[], Sequence[str]], tick_s: float = TICK_S
+    read: Callable[[], "pd.DataFrame"], *, live: bool, refresh: Callable[[], Sequence[str]], tick_s: float | None = None
 ) -> Progress:
     """Show progress until nothing is in anybody's hands; quiet except for the last line where `live` is False."""
     with display(live) as show:
-        for progress, talk in moments(read, refresh, tick_s):
+        for progress, talk in moments(read, refresh, tick_s or (TICK_S if live else QUIET_TICK_S)):
             show(progress, talk)
     return progress
 

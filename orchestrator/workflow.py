@@ -149,13 +149,13 @@ def run_rows(frame: Any) -> list[dict[str, Any]]:
             "budget": row["budget"],
             "state": row["state"],
             "tokens": f"{tokens_text(row['n_tokens'])}/{tokens_text(row['n_tokens_planned'])}",
-            "loss": newest_loss(frame.loc[[index]]),
+            "loss": newest_loss([row]),
             "tokens/s": row["tokens_per_s"],
             "left": duration_text(row["left_s"]) if row["state"] in ("running", "queued") else "",
             "attempts": int(row["n_attempts"]),
             "why": row["state_reason"] or "",
         }
-        for index, row in frame.iterrows()
+        for row in frame.to_dict("records")
     ]
 
 

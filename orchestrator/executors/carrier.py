@@ -32,6 +32,7 @@ INLINE = "SCALEWRIGHT_INLINE"
 HANG_EXIT_CODE = 75
 LOCAL_REQUEUE_CODE = 144  # on which submitit's local controller starts a job again
 ERROR_KEY_CHARACTERS = 200
+EARLY_TICK_S = 0.25
 NOTIFY_TIMEOUT_S = 60.0
 
 
@@ -70,6 +71,7 @@ def run_checked(job_dir: Path, pack: Pack) -> dict[str, str]:
     write_json(job_dir / "started.json", {"process": Process.this().to_dict(), "job": job_place(), "time": time.time()})
     if not inline:
         threading.Thread(target=watch_for_hang, args=(job_dir, pack), daemon=True).start()
+        threading.Thread(target=leave_before_training, args=(pack,), daemon=True).start()
     payload = importlib.import_module(PAYLOADS[pack.payload])
     outcomes = run_payload(payload.run_pack, job_dir, pack)
     conclude(job_dir, pack, outcomes)
@@ -176,6 +178,19 @@ def requeue(why: str) -> None:
     if not callable(handler) or (local and signals.requested()):
         return
     handler(signal.SIGUSR2, None)
+
+
+def leave_before_training(pack: Pack) -> None:
+    """End a local job that is asked to end while it still imports its libraries: there is nothing to save yet."""
+    while os.environ.get("SUBMITIT_EXECUTOR") != "slurm" and not has_begun(pack):
+        if signals.requested():
+            os._exit(0)
+        time.sleep(EARLY_TICK_S)
+
+
+def has_begun(pack: Pack) -> bool:
+    owners = (read_json(Path(run_dir) / "owner.json") for run_dir in pack.runs)
+    return any(owner is not None and owner["pid"] == os.getpid() for owner in owners)
 
 
 def watch_for_hang(job_dir: Path, pack: Pack) -> None:

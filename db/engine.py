@@ -4,6 +4,7 @@ A job never comes here. Every SQLite connection may read while one writes (WAL),
 """
 
 import os
+import shlex
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -180,7 +181,8 @@ def require_version(database: Database, *, may_create: bool) -> None:
     if found is None:
         raise DbError(f"{database.name}: no runs database in it (it is made by: scalewright plan experiments.yaml)")
     if found < SCHEMA_VERSION:
-        raise DbError(f"{database.name}: schema {found} is older than {SCHEMA_VERSION}; run: scalewright db upgrade")
+        command = f"scalewright db upgrade {shlex.quote(database.name)}"
+        raise DbError(f"{database.name}: schema {found} is older than {SCHEMA_VERSION}; run: {command}")
     newer = f"schema {found} is newer than the {SCHEMA_VERSION} that this scalewright knows"
     raise DbError(f"{database.name}: {newer}; run: pip install --upgrade scalewright")
 

@@ -262,9 +262,14 @@ def run_record(db: Database, run_id: str) -> dict[str, Any]:
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of a frame as mappings of Python values; NaN stays NaN."""
-    columns = [frame[name].tolist() for name in frame.columns]
+    """Return the rows of a frame as mappings of Python values; missing text is None, a missing number stays NaN."""
+    columns = [without_nan(frame[name]) for name in frame.columns]
     return [dict(zip(frame.columns, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def without_nan(column: "pd.Series[Any]") -> list[Any]:
+    values = column.tolist()
+    return values if column.dtype.kind in "biuf" else [None if value != value else value for value in values]
 
 
 def memberships(db: Database, run_id: str) -> pd.DataFrame:

@@ -1,0 +1,187 @@
+"""The schema: the same from migrations and from the tables, on both databases; old ones upgrade, newer ones are refused."""
+
+import subprocess
+import sys
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import inspect, text
+from sqlalchemy.exc import DatabaseError
+
+from db import frames, upgrade
+from db.engine import connect, open_database, schema_version_of
+from db.errors import DbError
+from db.schema import METADATA, SCHEMA_VERSION
+from db.views import VIEWS, create_views
+
+GOLDEN = sorted((upgrade.MIGRATIONS.parent.parent / "tests/db/golden").glob("schema_*.sql"))
+
+
+def difference(database):
+    with database.read() as connection:
+        options = {"version_table": "schema_version", "compare_type": True, "compare_server_default": True}
+        return compare_metadata(MigrationContext.configure(connection, opts=options), METADATA)
+
+
+def migrate_from_nothing(url, target="head"):
+    database = connect(url, create=True)
+    with database.write() as connection:
+        upgrade.migrate(connection, target)
+        create_views(connection)
+    return database
+
+
+def test_a_fresh_database_is_what_the_tables_say(db):
+    assert difference(db) == []
+
+
+def test_migrations_lead_to_what_the_tables_say(url):
+    database = migrate_from_nothing(url)
+    assert difference(database) == []
+    assert schema_version_of(database) == SCHEMA_VERSION
+    open_database(url).close()
+
+
+def test_the_comparison_would_see_a_missing_column(db):
+    with db.write() as connection:
+        connection.execute(text("ALTER TABLE notes ADD COLUMN mood TEXT"))
+    assert [change[0] for change in difference(db)] == ["remove_column"]
+
+
+def test_the_newest_migration_is_the_schema_version():
+    assert ScriptDirectory(str(upgrade.MIGRATIONS)).get_heads() == [SCHEMA_VERSION]
+
+
+def test_every_table_and_column_says_what_it_holds():
+    silent = [f"{t.name}.{c.name}" for t in METADATA.sorted_tables for c in t.columns if not c.comment]
+    assert silent == [] and all(table.comment for table in METADATA.sorted_tables)
+
+
+def test_units_can_be_read_in_the_database_itself(db):
+    with db.read() as connection:
+        if db.dialect == "postgresql":
+            comments = {column["name"]: column["comment"] for column in inspect(connection).get_columns("results")}
+            assert "nats a token" in comments["loss_nats"]
+        else:
+            sql = connection.execute(text("SELECT sql FROM sqlite_master WHERE name = 'results'")).scalar_one()
+            assert "nats a token" in sql
+
+
+def test_every_view_answers(db):
+    with db.read() as connection:
+        for name in VIEWS:
+            assert connection.execute(text(f"SELECT count(*) FROM {name}")).scalar_one() == 0
+
+
+def test_opening_twice_changes_nothing(url):
+    open_database(url).close()
+    database = open_database(url)
+    assert schema_version_of(database) == SCHEMA_VERSION
+
+
+def test_a_missing_database_is_refused_where_none_may_be_made(tmp_path):
+    with pytest.raises(DbError, match="no such database .*scalewright plan"):
+        open_database(tmp_path / "none.sqlite", create=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_database_is_refused_and_kept(tmp_path):
+    file = tmp_path / "runs.sqlite"
+    file.write_bytes(b"not a database, but precious" * 100)
+    with pytest.raises(DbError, match="not a runs database"):
+        open_database(file)
+    assert file.read_bytes().startswith(b"not a database")
+
+
+def test_a_database_of_something_else_is_refused(tmp_path):
+    other = connect(tmp_path / "other.sqlite", create=True)
+    with other.write() as connection:
+        connection.execute(text("CREATE TABLE recipes (name TEXT)"))
+    with pytest.raises(DbError, match="something else .*recipes"):
+        open_database(tmp_path / "other.sqlite")
+
+
+@pytest.mark.parametrize("address", ["mysql://u@h/x", "postgresql+psycopg://u@/x?host=/no/such/socket", "://"])
+def test_an_address_that_leads_nowhere_is_one_line(address):
+    with pytest.raises(DbError) as refused:
+        open_database(address)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_newer_database_is_refused_with_the_command_to_run(url):
+    database = open_database(url)
+    with database.write() as connection:
+        connection.execute(text("UPDATE schema_version SET version_num = '9999'"))
+    for open_it in (open_database, upgrade.upgrade):
+        with pytest.raises(DbError, match="9999 is newer .*run: pip install --upgrade scalewright"):
+            open_it(url)
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.stem)
+def test_a_database_of_each_version_upgrades_with_a_backup(golden, tmp_path):
+    import sqlite3
+
+    file = tmp_path / "runs.sqlite"
+    with sqlite3.connect(file) as connection:
+        connection.executescript(golden.read_text())
+    connection.close()
+    version = golden.stem.removeprefix("schema_")
+    if version < SCHEMA_VERSION:
+        with pytest.raises(DbError, match=f"{version} is older than {SCHEMA_VERSION}; run: scalewright db upgrade"):
+            open_database(file)
+    receipt = upgrade.upgrade(file)
+    assert (receipt.before, receipt.after) == (version, SCHEMA_VERSION)
+    if receipt.backup:
+        assert schema_version_of(connect(receipt.backup)) == version
+    database = open_database(file)
+    assert difference(database) == []
+    losses = frames.final_losses(database, "demo").set_index("seed")
+    assert losses.loc[0, "loss_nats"] == 2.0 and losses.loc[0, "flops"] == 3072 * 3e4
+    assert frames.curves(database, [losses.loc[0, "run_id"]])["value"].tolist() == [3.0, 1.5, 1.0]
+    assert frames.tags(database, losses.loc[0, "run_id"]) == ["kept"]
+
+
+def test_there_is_a_golden_database_of_every_version():
+    versions = {script.revision for script in ScriptDirectory(str(upgrade.MIGRATIONS)).walk_revisions()}
+    assert {path.stem.removeprefix("schema_") for path in GOLDEN} == versions
+
+
+def test_an_upgrade_in_steps_ends_where_one_from_nothing_does(url):
+    migrate_from_nothing(url, "0001").close()
+    with pytest.raises(DbError, match="older"):
+        open_database(url)
+    assert upgrade.upgrade(url).before == "0001"
+    assert upgrade.upgrade(url).before == SCHEMA_VERSION
+    assert difference(open_database(url)) == []
+
+
+def test_an_upgrade_that_fails_leaves_the_old_database(url, monkeypatch):
+    migrate_from_nothing(url, "0001").close()
+
+    def fail(connection):
+        raise RuntimeError("no space left")
+
+    monkeypatch.setattr(upgrade, "create_views", fail)
+    with pytest.raises(RuntimeError):
+        upgrade.upgrade(url)
+    database = connect(url)
+    assert schema_version_of(database) == "0001"
+    with database.read() as connection:
+        assert connection.execute(text("SELECT count(*) FROM final_losses")).scalar_one() == 0
+
+
+def test_events_cannot_be_changed_or_deleted(db):
+    with db.write() as connection:
+        row = {"run_id": "r", "time": 1.0, "state": "planned", "evidence": "{}"}
+        connection.execute(METADATA.tables["events"].insert(), row)
+    for statement in ("UPDATE events SET state = 'completed'", "DELETE FROM events"):
+        with pytest.raises(DatabaseError, match="events are only added"), db.write() as connection:
+            connection.execute(text(statement))
+
+
+def test_what_a_job_imports_knows_no_database():
+    program = "import orchestrator.journal, sys; print([m for m in sys.modules if m.split('.')[0] in ('db', 'sqlalchemy')])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -25,10 +25,12 @@ from models.transformer import Transformer, parameter_roles
 from orchestrator.data import manifest
 from orchestrator.data.prepare import prepare
 from orchestrator.spec import RunSpec
+from orchestrator.train.assemble import build_model, recipe_of
 from orchestrator.train.assignment import read_assignment
 from orchestrator.train.divergence import DEFAULT_RULE, Monitor
 from orchestrator.train.progress import Progress
-from orchestrator.train.run import build_model, recipe_of, train
+from orchestrator.train.ranks import ALONE
+from orchestrator.train.run import train
 from orchestrator.train.sampler import TrainSampler, open_train
 from orchestrator.train.system import System
 
@@ -109,7 +111,7 @@ def compare_steps(run_dir: Path, data_dir: Path, n_pairs: int) -> tuple[float, f
     """Time the bare step and the system's in turn on the same batches; return both medians in seconds."""
     job = read_assignment(run_dir)
     progress = Progress(Monitor.of(DEFAULT_RULE, n_pairs), BATCH * CONTEXT, n_pairs + WARM_UP)
-    system = System(build_model(job, None), recipe_of(job), progress, lambda: False)
+    system = System(build_model(job, None), recipe_of(job, ALONE), progress, lambda: False)
     system.configure_optimizers()
     sampler, bare = open_sampler(data_dir), bare_step(build_model(job, None))
     times: dict[str, list[float]] = {"bare": [], "system": []}

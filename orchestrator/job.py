@@ -4,11 +4,14 @@ import importlib
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import UserError
 from orchestrator.executors import signals
 from orchestrator.executors.records import Pack
+
+if TYPE_CHECKING:
+    from orchestrator.train.ranks import Ranks
 
 ROOMS = ("models", "orchestrator")
 
@@ -23,31 +26,49 @@ def run_pack(
 
     A run's error makes it `failed` and the next one begins; what leaves is KeyboardInterrupt, never SystemExit.
     After a `preempted` run the pack returns at once. before_run says why a run is `skipped`, or None; after_run
-    hears the outcome and the text of the error.
+    hears the outcome and the text of the error. A task of the job besides the first trains along and returns nothing.
     """
     pack = Pack.read(Path(job_dir))
     check_rooms(Path(pack.root))
     signals.install()
+    from orchestrator.train.follow import follow
+    from orchestrator.train.ranks import open_ranks
+
+    ranks = open_ranks(pack.devices, Path(job_dir))
+    if ranks.rank > 0:
+        follow(ranks)
+        return {}
+    try:
+        return run_each(pack, ranks, before_run, after_run)
+    finally:
+        ranks.close()
+
+
+def run_each(pack: Pack, ranks: "Ranks", before_run: BeforeRun | None, after_run: AfterRun | None) -> dict[str, str]:
+    """Train the runs in turn; after an error several ranks no longer know where they are, so that is the end too."""
     outcomes: dict[str, str] = {}
     for run_dir in map(Path, pack.runs):
         if before_run is not None and before_run(run_dir) is not None:
             outcomes[run_dir.name] = "skipped"
             continue
-        outcome, error = train_one(run_dir, pack)
+        outcome, error = train_one(run_dir, pack, ranks)
         outcomes[run_dir.name] = outcome
         if after_run is not None:
             after_run(run_dir, outcome, error)
+        if outcome == "failed" and ranks.size > 1:
+            return outcomes
         if outcome == "preempted":
             break
+    ranks.send(None)
     return outcomes
 
 
-def train_one(run_dir: Path, pack: Pack) -> tuple[str, str | None]:
+def train_one(run_dir: Path, pack: Pack, ranks: "Ranks") -> tuple[str, str | None]:
     """Train one run; return its outcome and the text of its error. An exit asked for inside it counts as an error."""
-    try:
-        from orchestrator.train.run import train
+    from orchestrator.train.run import train
 
-        return train(run_dir, code=code_of(pack)), None
+    try:
+        return train(run_dir, code=code_of(pack), threads=pack.threads, ranks=ranks), None
     except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is, the other runs of the pack go on
         return "failed", "".join(traceback.format_exception(error))
 

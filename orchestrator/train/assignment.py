@@ -21,7 +21,6 @@ class Settings:
     checkpoint_every_s: float = 600.0
     compile: bool = False
     threads: int = 1
-    devices: int = 1
     micro_batch_sequences: int | None = None
     mirrors: tuple[Any, ...] = ()
 

@@ -4,7 +4,6 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from lightning.pytorch import Callback, Trainer
@@ -13,7 +12,7 @@ from orchestrator.executors.ownership import Ownership
 from orchestrator.journal import Journal
 from orchestrator.train import checkpoint
 from orchestrator.train.assignment import Assignment
-from orchestrator.train.evaluate import Evaluation, evaluate
+from orchestrator.train.evaluate import Validation
 from orchestrator.train.progress import Clock
 from orchestrator.train.system import System
 
@@ -93,23 +92,6 @@ class Ending(Callback):
 REASONS = {"preempted": "the job was asked to end by a signal", "stopped": "the run was asked to stop by its stop file"}
 
 
-@dataclass
-class Validation:
-    """The fixed validation set: windows (n_windows, context+1) int64 on the CPU, read `batch_sequences` at a time."""
-
-    windows: torch.Tensor
-    bytes_per_token: float
-    batch_sequences: int
-
-    def first_batch(self, device: torch.device) -> torch.Tensor:
-        return self.windows[: self.batch_sequences].to(device)
-
-    def evaluate(self, trainer: Trainer, system: System) -> Evaluation:
-        batches = (part.to(system.device) for part in self.windows.split(self.batch_sequences))
-        with trainer.precision_plugin.forward_context():
-            return evaluate(system.loss, batches, bytes_per_token=self.bytes_per_token)
-
-
 class Evaluator(Callback):
     """Measures the validation loss at given steps, at the end, and where the run diverged."""
 
@@ -121,8 +103,8 @@ class Evaluator(Callback):
         is_final = progress.step == progress.n_steps and progress.outcome is None
         if not (is_final or progress.step in self.at_steps or progress.outcome == "diverged"):
             return
-        with self.clock.paused():
-            result = self.validation.evaluate(trainer, system)
+        with self.clock.paused(), trainer.precision_plugin.forward_context():
+            result = self.validation.evaluate(system.loss, system.device)
         values = {"loss_nats": result.loss_nats, "bits_per_byte": result.bits_per_byte}
         progress.final = values
         annealed = is_final and system.recipe.schedule.ends_annealed
@@ -153,6 +135,28 @@ class Diagnostician(Callback):
             self.journal.layers(progress.step, progress.tokens, collect(system.model, batch[:, :-1], batch[:, 1:]))
 
 
+class Follower(Callback):
+    """All that a rank besides the first does between chunks: hear whether to go on."""
+
+    def on_train_batch_end(self, trainer: Trainer, system: System, *_: object) -> None:
+        system.recent.clear()
+        trainer.should_stop = system.ranks.agree(False)
+
+
+class Warmer(Callback):
+    """Compiles the step before the clock runs, on a batch that trains nothing."""
+
+    def on_train_start(self, trainer: Trainer, system: System) -> None:
+        if not system.recipe.compile:
+            return
+        context = system.model.spec.context
+        n_sequences = system.progress.batch_tokens // context // system.ranks.size
+        batch = torch.zeros(n_sequences, context + 1, dtype=torch.int64, device=system.device)
+        with trainer.precision_plugin.train_step_context():
+            system.backward_through(batch)
+        system.optimizer.zero_grad()
+
+
 class Keeper(Callback):
     """Writes checkpoints: every so often, when the run is asked to stop and at the end. Ends a fenced attempt."""
 
@@ -172,7 +176,7 @@ class Keeper(Callback):
         ends = progress.step == progress.n_steps or progress.outcome in ("preempted", "stopped")
         if progress.outcome != "diverged" and not system.recent and (ends or self.is_due()):
             self.save(system)
-        trainer.should_stop = progress.outcome is not None
+        trainer.should_stop = system.ranks.agree(progress.outcome is not None)
 
     def is_due(self) -> bool:
         return time.monotonic() - self.last_save >= self.job.settings.checkpoint_every_s

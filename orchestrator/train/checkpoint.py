@@ -21,13 +21,17 @@ def save(run_dir: Path, record: dict[str, Any]) -> tuple[Path, int]:
     """Write the checkpoint of `record["step"]` durably; return its path and size in bytes. Raises OSError."""
     folder = run_dir / "ckpt"
     folder.mkdir(exist_ok=True)
-    path = folder / f"step-{record['step']:09d}.pt"
+    path = path_of(run_dir, record["step"])
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, **record}, buffer)
     write_durably(path, buffer.getbuffer())
     for old in list(checkpoints(run_dir))[KEPT:]:
         old.unlink(missing_ok=True)
     return path, buffer.tell()
+
+
+def path_of(run_dir: Path, step: int) -> Path:
+    return run_dir / "ckpt" / f"step-{step:09d}.pt"
 
 
 def write_durably(path: Path, content: memoryview) -> None:

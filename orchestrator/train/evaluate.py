@@ -8,6 +8,8 @@ import torch
 
 # B = sequences of a batch, T = context
 
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -20,7 +22,7 @@ class Evaluation:
 
 @torch.no_grad()
 def evaluate(
-    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    loss: Loss,
     batches: Iterable[torch.Tensor],
     *,
     bytes_per_token: float,
@@ -37,3 +39,19 @@ def evaluate(
         n_tokens += targets.numel()
     loss_nats = total / n_tokens
     return Evaluation(loss_nats, loss_nats / (math.log(2) * bytes_per_token), n_tokens)
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The fixed validation set: windows (n_windows, context+1) int64 on the CPU, read `batch_sequences` at a time."""
+
+    windows: torch.Tensor
+    bytes_per_token: float
+    batch_sequences: int
+
+    def first_batch(self, device: torch.device) -> torch.Tensor:
+        return self.windows[: self.batch_sequences].to(device)
+
+    def evaluate(self, loss: Loss, device: torch.device) -> Evaluation:
+        batches = (part.to(device) for part in self.windows.split(self.batch_sequences))
+        return evaluate(loss, batches, bytes_per_token=self.bytes_per_token)

@@ -12,6 +12,7 @@ from models.constraints import constrain
 from models.transformer import parameter_roles
 from orchestrator.train.optimizers import build_optimizer
 from orchestrator.train.progress import Progress
+from orchestrator.train.ranks import ALONE, Ranks
 from orchestrator.train.schedules import Schedule
 
 GATE_ROLE = "gate"
@@ -41,14 +42,16 @@ class System(LightningModule):
         recipe: Recipe,
         progress: Progress,
         asked_to_stop: Callable[[], bool],
+        *,
         optimizer_state: dict[str, Any] | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         super().__init__()
         self.model, self.recipe, self.progress, self.asked_to_stop = model, recipe, progress, asked_to_stop
         self.loss = torch.compile(model.loss) if recipe.compile else model.loss
         self.recent: list[tuple[torch.Tensor, torch.Tensor]] = []  # (loss, gradient norm) of steps not yet looked at
         self.optimizer: torch.optim.Optimizer | None = None
-        self.optimizer_state = optimizer_state
+        self.optimizer_state, self.ranks = optimizer_state, ranks
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         roles = parameter_roles(self.model)
@@ -62,9 +65,12 @@ class System(LightningModule):
         return self.optimizer
 
     def training_step(self, chunk: torch.Tensor, batch_idx: int) -> None:
-        """Make one optimiser step with each batch of `chunk`: (steps, sequences, context+1)."""
+        """Make one optimiser step with each batch of `chunk`: (steps, sequences, context+1).
+
+        Stops between steps when asked to; several ranks stop together, so between chunks only.
+        """
         for batch in chunk:
-            if self.asked_to_stop():
+            if self.ranks.size == 1 and self.asked_to_stop():
                 return
             self.step_once(batch)
 
@@ -72,7 +78,7 @@ class System(LightningModule):
         rate = self.rate(self.progress.tokens)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        loss = self.backward_through(batch)
+        loss = self.ranks.average(self.trained, self.backward_through(self.ranks.share(batch)))
         norm = self.clip()
         self.optimizer.step()
         self.constrain()

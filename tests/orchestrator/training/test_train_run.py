@@ -158,7 +158,7 @@ def test_a_batch_in_parts_is_the_batch(make_run: MakeRun) -> None:
 
 
 def test_parts_that_do_not_fit_the_batch_are_refused(make_run: MakeRun) -> None:
-    with pytest.raises(UserError, match="expected a divisor of the batch of 4 sequences"):
+    with pytest.raises(UserError, match="expected a divisor of the 4 sequences"):
         train(make_run(settings={"micro_batch_sequences": 3}))
 
 

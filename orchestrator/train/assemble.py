@@ -1,0 +1,125 @@
+"""From what spec.json asks to the parts that train it: data, model, recipe, system and trainer."""
+
+import logging
+import signal
+import threading
+import warnings
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.plugins.environments import LightningEnvironment
+
+from models.spec import ModelSpec
+from models.transformer import Transformer
+from orchestrator.data import manifest as manifests
+from orchestrator.data.manifest import Manifest
+from orchestrator.errors import UserError
+from orchestrator.train.assignment import Assignment
+from orchestrator.train.data import Chunks, chunk_lengths, longest_chunk
+from orchestrator.train.evaluate import Validation
+from orchestrator.train.ranks import Ranks
+from orchestrator.train.sampler import open_train, read_validation
+from orchestrator.train.schedules import read_schedule
+from orchestrator.train.system import Recipe, System
+
+# bf16-pure is no precision of Lightning's: its bf16-true would also round the tables that are no parameters
+PRECISIONS = {"fp32": "32-true", "bf16-mixed": "bf16-mixed", "bf16-pure": "32-true"}
+
+
+def open_data(job: Assignment) -> Manifest:
+    """Read the manifest of the run's data; raises UserError when the folder holds other data than was planned."""
+    manifest = manifests.read(job.settings.data_dir)
+    if manifest.identity() != job.spec.data:
+        raise UserError(
+            f"{job.settings.data_dir}: holds data {manifest.fingerprint} (tokenizer {manifest.tokenizer_hash}), run "
+            f"{job.run_id} was planned with {job.spec.data['fingerprint']} (tokenizer {job.spec.data['tokenizer']})"
+        )
+    return manifest
+
+
+def open_validation(job: Assignment, manifest: Manifest) -> Validation:
+    training = job.training
+    n_windows = training["evaluation"]["n_windows"]
+    windows = read_validation(job.settings.data_dir, manifest, training["context"], n_windows)
+    at_once = job.settings.micro_batch_sequences or training["batch_sequences"]
+    return Validation(torch.from_numpy(windows), manifest.bytes_per_token, at_once)
+
+
+def build_model(job: Assignment, saved: dict[str, Any] | None) -> Transformer:
+    """Build the model with the weights of its seed or of a checkpoint, all in bf16 when that is the precision."""
+    model = Transformer(ModelSpec.from_dict(job.spec.model), seed=job.training["seed"])
+    if job.training["precision"] == "bf16-pure":
+        for parameter in model.parameters():
+            parameter.data = parameter.data.bfloat16()
+    if saved:
+        model.load_state_dict(saved["model"])
+    return model
+
+
+def recipe_of(job: Assignment, ranks: Ranks) -> Recipe:
+    """Work out how a rank goes through its share of a batch; raises UserError where that is no whole number."""
+    training, micro = job.training, job.settings.micro_batch_sequences
+    ranks.check_batch(training["batch_sequences"])
+    share = training["batch_sequences"] // ranks.size
+    part = min(micro or share, share)
+    if share % part:
+        raise UserError(f"micro_batch_sequences {micro}: expected a divisor of the {share} sequences a device takes")
+    schedule = read_schedule(training["schedule"], training["n_tokens"])
+    return Recipe(training["optimizer"], schedule, share // part, job.settings.compile)
+
+
+def run_trainer(job: Assignment, manifest: Manifest, system: System, callbacks: list[Callback]) -> None:
+    """Train from where the system's progress stands to the last step, or until a callback ends it."""
+    trainer = make_trainer(job, system.ranks, callbacks)
+    device, progress, training = trainer.strategy.root_device.type, system.progress, job.training
+    marks = job.steps_at(job.settings.evaluate_at) | job.steps_at(job.settings.diagnostics_at)
+    longest = longest_chunk(job.flops_per_token * progress.batch_tokens, device)
+    lengths = chunk_lengths(progress.step, progress.n_steps, marks, longest)
+    order = (training["context"], training["seed"], training["batch_sequences"])
+    sampler = open_train(job.settings.data_dir, manifest, *order)
+    if lengths:  # none where the attempt before ended between its last checkpoint and DONE.json
+        trainer.fit(system, Chunks(sampler, progress.step, lengths, pin=device == "cuda"))
+
+
+def make_trainer(job: Assignment, ranks: Ranks, callbacks: list[Callback]) -> Trainer:
+    """Make a Trainer that does nothing but run the loop: no logger, bar, checkpoint or signal handler of its own.
+
+    It knows of one device: what several ranks share goes through `ranks`.
+    """
+    quieten_lightning()
+    if job.settings.compile:
+        torch._dynamo.reset()  # each model is another graph, and their number in a process is limited
+    return Trainer(
+        accelerator="auto",
+        devices=[ranks.rank] if torch.cuda.is_available() else 1,
+        precision=PRECISIONS[job.training["precision"]],
+        max_epochs=1,
+        callbacks=[*callbacks, KeepSignals()],
+        plugins=[LightningEnvironment()],
+        default_root_dir=job.run_dir,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+    )
+
+
+class KeepSignals(Callback):
+    """Gives SIGTERM back to whoever had it: Lightning's own handler ends a run in a way that looks like success."""
+
+    def setup(self, trainer: Trainer, system: System, stage: str) -> None:
+        self.before = signal.getsignal(signal.SIGTERM)
+
+    def on_train_start(self, trainer: Trainer, system: System) -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self.before)
+
+
+def quieten_lightning() -> None:
+    """Keep Lightning's advice out of the logs; its errors stay."""
+    for name in ("lightning.pytorch", "lightning.fabric", "lightning"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module=r"lightning\..*")

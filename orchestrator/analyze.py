@@ -82,10 +82,10 @@ def analyze(study: Study, experiment: str, *, compare: Sequence[tuple[str, str]]
 def analyze_frame(runs: "pd.DataFrame", experiment: str, *, compare: Sequence[tuple[str, str]] = ()) -> Analysis:
     """Do what `analyze` does with a frame at hand and no database."""
     from fitting.frame import PointRules, check_points
+    from fitting.hyper import best_of_sweeps
 
     require_ended(runs, experiment)
-    points = check_points(runs, PointRules())
-    points = mark_frontier(points)
+    points = mark_frontier(best_of_sweeps(check_points(runs, PointRules())))
     fits = [fit_law(points, law, label) for label in points.methods for law in (COMPUTE_LAW, FLOOR_LAW, FULL_LAW)]
     comparisons, refusals = compare_pairs(points, compare or usual_pairs(runs, points.methods))
     return Analysis(experiment, runs, points, tuple(fits), comparisons, refusals)

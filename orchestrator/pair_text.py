@@ -1,22 +1,19 @@
 """Tables and sentences of comparisons. Knows pair readings; computes nothing but words."""
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.pairs import DIRECTIONS, LossGap, PairReading, PooledRatio, pooled_by
+from orchestrator.pairs import DIRECTIONS, PairReading
 from orchestrator.report import Table
 from orchestrator.wording import counted, interval, number, percent, times
 
+if TYPE_CHECKING:
+    from fitting.difference import LossDifference
+    from fitting.pooling import Pooled
+
 UNIT_WORDS = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds"}
 FASTER, SLOWER, UNCLEAR = "faster", "slower", "no difference shown"
-
-
-def speed_ups_table(pairs: Sequence[PairReading], refusals: Sequence[str] = ()) -> Table:
-    """One row a comparison and unit: the pooled speed-up in both directions with intervals, and how to read it."""
-    rows = [ratio_row(pair, unit) for pair in pairs for unit in UNIT_WORDS if pair.ratio(unit)]
-    notes = SPEED_UP_NOTES if rows else ()
-    return Table("Convergence speed-ups", tuple(rows), (*notes, *[f"Not compared: {line}" for line in refusals]))
-
 
 SPEED_UP_NOTES = (
     "Above 1: the method needs less. First direction: what the baseline needs to reach the method's final loss, over "
@@ -31,6 +28,13 @@ SPEED_UP_NOTES = (
 )
 
 
+def speed_ups_table(pairs: Sequence[PairReading], refusals: Sequence[str] = ()) -> Table:
+    """One row a comparison and unit: the pooled speed-up in both directions with intervals, and how to read it."""
+    rows = [ratio_row(pair, unit) for pair in pairs for unit in UNIT_WORDS if pair.ratio(unit)]
+    notes = SPEED_UP_NOTES if rows else ()
+    return Table("Convergence speed-ups", tuple(rows), (*notes, *[f"Not compared: {line}" for line in refusals]))
+
+
 def ratio_row(pair: PairReading, unit: str) -> dict[str, Any]:
     needs, uses = (pair.ratio(unit, direction) for direction in DIRECTIONS)
     return {
@@ -38,7 +42,7 @@ def ratio_row(pair: PairReading, unit: str) -> dict[str, Any]:
         "measured in": UNIT_WORDS[unit],
         "baseline needs ÷ method used": ratio_words(needs),
         "baseline used ÷ method needs": ratio_words(uses),
-        "cells": cell_words(needs),
+        "cells": cell_words(pair),
         "reading": verdict(pair, unit),
     }
 
@@ -49,15 +53,22 @@ def named(pair: PairReading) -> dict[str, str]:
     return {"method": name_of(pair.method), "baseline": name_of(pair.baseline)}
 
 
-def ratio_words(pooled: PooledRatio | None) -> str:
-    return "-" if pooled is None else f"{times(pooled.ratio)} {interval(pooled.low or None, pooled.high)}"
-
-
-def cell_words(pooled: PooledRatio | None) -> str:
+def ratio_words(pooled: "Pooled | None") -> str:
+    """Write a ratio with its interval, or the bound alone where every cell was only a bound."""
     if pooled is None:
         return "-"
-    past = f", {pooled.n_extrapolated} extrapolated" if pooled.n_extrapolated else ""
-    return f"{counted(pooled.n_cells, 'cell')} at {counted(pooled.n_sizes, 'size')}{past}"
+    ends = interval(pooled.low or None, pooled.high)
+    return f"{ends} ×" if pooled.n_cells == 0 else f"{times(pooled.ratio)} {ends}"
+
+
+def cell_words(pair: PairReading) -> str:
+    pooled = pair.ratio("tokens")
+    if pooled is None:
+        return "-"
+    n_past = pair.n_extrapolated()
+    past = f", {n_past} extrapolated" if n_past else ""
+    bounds = f", {pooled.n_censored} only bounds" if pooled.n_censored else ""
+    return f"{counted(pooled.n_cells, 'cell')} at {counted(pooled.n_groups, 'size')}{past}{bounds}"
 
 
 def verdict(pair: PairReading, unit: str) -> str:
@@ -70,36 +81,47 @@ def verdict(pair: PairReading, unit: str) -> str:
 
 def losses_table(pairs: Sequence[PairReading]) -> Table:
     """One row a comparison: how much lower the method's final loss is, beside the scatter of a single run."""
-    rows = [
-        {
-            **named(pair),
-            "change of the final loss": f"{percent(pair.gap.ratio - 1)} {gap_interval(pair.gap)}",
-            "scatter of one run": f"{number(100 * pair.gap.noise, 2)}%",
-            "scatter from": "repeated seeds" if pair.gap.from_seeds else "curves (one seed)",
-            "cells": f"{pair.gap.n_cells} at {counted(pair.gap.n_sizes, 'size')}",
-        }
-        for pair in pairs
-    ]
-    return Table("Final loss at the same size and budget", tuple(rows))
+    rows = [loss_row(pair) for pair in pairs]
+    note = (
+        "Paired by size, budget and seed; interval: Student's t over the cells. Scatter: of the log loss of a single "
+        "run, from repeated seeds where there are any, else about each curve's log-log line."
+    )
+    return Table("Final loss at the same size and budget", tuple(rows), (note,) if rows else ())
 
 
-def gap_interval(gap: LossGap) -> str:
-    return f"[{percent(gap.low - 1)}, {percent(gap.high - 1)}]"
+def loss_row(pair: PairReading) -> dict[str, Any]:
+    pooled = pair.comparison.difference
+    return {
+        **named(pair),
+        "change of the final loss": f"{percent(pooled.ratio - 1)} {gap_interval(pooled)}",
+        "in nats per token": f"{number(pooled.nats)} {interval(pooled.low, pooled.high)}",
+        "scatter of one run": f"{number(100 * pair.comparison.noise, 2)}%",
+        "pairs": counted(pooled.n_pairs, "cell"),
+        "reading": ("lower" if pooled.nats < 0 else "higher") if pooled.resolved else UNCLEAR,
+    }
+
+
+def gap_interval(gap: "LossDifference") -> str:
+    if not math.isfinite(gap.ratio_high):
+        return "(one pair: no interval)"
+    return f"[{percent(gap.ratio_low - 1)}, {percent(gap.ratio_high - 1)}]"
 
 
 def scale_tables(pairs: Sequence[PairReading]) -> tuple[Table, ...]:
     """Two tables of tokens-to-loss: by size (does the gain hold as models grow?) and by budget (as data grow?)."""
-    by_size = [{**named(pair), **words(pooled_by(pair, lambda cell: cell.size))} for pair in pairs]
-    by_budget = [{**named(pair), **words(pooled_by(pair, lambda cell: short_tokens(cell.n_tokens)))} for pair in pairs]
-    note = "Tokens the baseline needs to reach the method's final loss, over the tokens the method used."
-    past = "The largest budgets rest on curves drawn past their last point where the method is faster."
+    by_size = [{**named(pair), **words(pair.by("size"))} for pair in pairs]
+    by_budget = [{**named(pair), **words(pair.by("budget"))} for pair in pairs]
+    note = (
+        "Tokens the baseline needs for the method's final loss, over the tokens the method used. A trend is real only "
+        "where intervals stand apart; the largest budgets rest on curves drawn past their last point."
+    )
     return (
-        Table("Speed-up in tokens by size", aligned(by_size), (note,)),
-        Table("Speed-up in tokens by budget", aligned(by_budget), (past,)),
+        Table("Speed-up in tokens by size", aligned(by_size)),
+        Table("Speed-up in tokens by budget", aligned(by_budget), (note,) if by_budget else ()),
     )
 
 
-def words(pooled: dict[str, PooledRatio]) -> dict[str, str]:
+def words(pooled: "dict[str, Pooled]") -> dict[str, str]:
     return {name: ratio_words(one) for name, one in pooled.items()}
 
 
@@ -109,10 +131,27 @@ def aligned(rows: list[dict[str, str]]) -> tuple[dict[str, str], ...]:
     return tuple({column: row.get(column, "-") for column in columns} for row in rows)
 
 
-def short_tokens(n_tokens: float) -> str:
-    from fitting.figures.style import short
+def multipliers_table(pairs: Sequence[PairReading]) -> Table:
+    """One row a multiplier: how many times more of it the baseline needs, from fitted laws."""
+    from fitting.figures.style import name_of
 
-    return f"{short(n_tokens)} tokens"
+    rows = [
+        {
+            **named(pair),
+            "of": one.kind,
+            "at": one.at,
+            "baseline needs": f"{times(one.value)} {multiplier_interval(one.low, one.high)}",
+            "from": name_of(one.basis),
+        }
+        for pair in pairs
+        for one in pair.comparison.multipliers
+        if math.isfinite(one.value)
+    ]
+    return Table("Equal-loss multipliers", tuple(rows))
+
+
+def multiplier_interval(low: float, high: float) -> str:
+    return "(no interval)" if math.isnan(low) else interval(low, high)
 
 
 def sentence(pair: PairReading) -> str:
@@ -120,14 +159,13 @@ def sentence(pair: PairReading) -> str:
     names = named(pair)
     method, baseline = names["method"], names["baseline"]
     tokens, seconds = pair.ratio("tokens"), pair.ratio("seconds")
-    assert tokens is not None, "a pair is read in tokens or not at all"
-    base = f"{cell_words(tokens)}, 95% interval"
-    change = f"final loss {percent(pair.gap.ratio - 1)} {gap_interval(pair.gap)}"
+    base = f"{cell_words(pair)}, 95% interval"
+    gap = pair.comparison.difference
+    change = f"final loss {percent(gap.ratio - 1)} {gap_interval(gap)}"
+    if tokens is None:
+        return f"{method} over {baseline}: {change}."
     if verdict(pair, "tokens") == UNCLEAR:
-        return (
-            f"{method} over {baseline}: no difference shown. {baseline} needs {ratio_words(tokens)} the tokens "
-            f"({base}); {change}."
-        )
+        return f"{method} over {baseline}: no speed-up shown, {ratio_words(tokens)} in tokens ({base}); {change}."
     told = f"{method} over {baseline}: {baseline} needs {ratio_words(tokens)} the tokens for {method}'s loss ({base})"
     if seconds is not None:
         told += f", {ratio_words(seconds)} the seconds at the throughput measured here"

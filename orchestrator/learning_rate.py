@@ -106,7 +106,12 @@ class RateLaw:
     fit_id: str
 
 
-LawLookup = Callable[[str, str], RateLaw]  # (name of the law, method label) -> law; raises UserError
+LawLookup = Callable[[str, str], RateLaw]  # (name of the law, method label) -> law; raises ValueError
+
+
+def no_laws(name: str, label: str) -> RateLaw:
+    """Know no stored law: what a plan without a database asks."""
+    raise ValueError(f'no stored learning-rate law "{name}" for {label}')
 
 
 def resolve_rate(rule: Any, place: RatePlace, *, n_params_of: Mapping[str, int], laws: LawLookup) -> float:

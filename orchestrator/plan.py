@@ -2,15 +2,15 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.config import Experiment, load_experiment
 from orchestrator.errors import UserError
-from orchestrator.ledger import Plan, ThroughputKey, Throughputs, price
+from orchestrator.known import StoredLaws, read_known
+from orchestrator.ledger import Plan, price
 from orchestrator.planned import DataManifest, PlannedRun, plan_runs
 from orchestrator.study import Study
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from orchestrator.data.manifest import Manifest
 
 EMBEDDED = "embedded"
-KNOWN_COLUMNS = (
-    "method", "gate", "width", "depth", "context", "batch_tokens", "precision", "device", "tokens_per_s",
-)  # fmt: skip
 Progress = Callable[[int, int], None]
 
 
@@ -88,7 +85,7 @@ def plan(experiment: Experiment, manifest: DataManifest, study: Study, *, data_d
     """Return the runs of the experiment with their bill, and what the study's database knows of them."""
     check_windows(experiment, manifest)
     known = read_known(study)
-    runs = plan_runs(experiment, manifest)
+    runs = plan_runs(experiment, manifest, laws=StoredLaws(study))
     if data_dir is not None:
         runs = [replace(run, settings=run.settings | {"data_dir": str(data_dir.resolve())}) for run in runs]
     priced = price(experiment, runs, states=known.states, measured=known.throughputs)
@@ -113,40 +110,6 @@ def repeated_data(runs: list[PlannedRun], manifest: DataManifest) -> Iterator[st
         )
 
 
-@dataclass(frozen=True)
-class Known:
-    """What a runs database tells a plan: the state of each run, and the throughput of each shape that was trained."""
-
-    states: Mapping[str, str] = field(default_factory=dict)
-    throughputs: Throughputs = field(default_factory=dict)
-
-
-def read_known(study: Study) -> Known:
-    """Ask the study's database; one that does not exist yet knows nothing. Raises DbError for a broken one."""
-    if "://" not in study.database and not Path(study.database).exists():
-        return Known()
-    from db import frames
-    from db.engine import open_database
-
-    database = open_database(study.database, create=False)
-    try:
-        runs = frames.runs(database)
-    finally:
-        database.close()
-    speeds: dict[ThroughputKey, list[float]] = {}
-    measured = runs.loc[runs["tokens_per_s"] > 0, list(KNOWN_COLUMNS)]
-    for row in measured.to_dict("records"):
-        speeds.setdefault(throughput_of_row(row), []).append(float(row["tokens_per_s"]))
-    states = dict(zip(runs["run_id"], runs["state"], strict=True))
-    return Known(states, {key: median(found) for key, found in speeds.items()})
-
-
-def throughput_of_row(row: Mapping[Any, Any]) -> ThroughputKey:
-    """Return the key that ledger.throughput_key gives a planned run of the same shape."""
-    shape = [row[name] for name in KNOWN_COLUMNS[:-2]]
-    return (*shape, "cpu" if row["device"] == "cpu" else "gpu")
-
-
 def plan_file(path: str | Path, *, progress: Progress | None = None) -> tuple[Plan, Study]:
     """Load, prepare the data and plan: what `plan`, `submit` and `demo` begin with."""
     experiment = load_experiment(path)
@@ -160,20 +123,8 @@ def record(plan: Plan, study: Study) -> "PlanReceipt":
     from db.engine import open_database
     from db.store import PlannedRun, record_experiment
 
-    runs = [
-        PlannedRun(
-            run_id=run.run_id,
-            identity=run.identity,
-            label=run.label,
-            planned=run.planned,
-            settings=run.settings,
-            size=run.size,
-            budget=run.budget,
-            group=run.group,
-            holdout=run.holdout,
-        )
-        for run in plan.runs
-    ]
+    shared = ("run_id", "identity", "label", "planned", "settings", "size", "budget", "group", "holdout")
+    runs = [PlannedRun(**{name: getattr(run, name) for name in shared}) for run in plan.runs]
     database = open_database(study.database)
     try:
         return record_experiment(database, plan.experiment.name, plan.experiment.source.text, runs)

@@ -10,13 +10,14 @@ from models.count import DEFAULT_FLOP_CONVENTION, count_parameters, flops_per_to
 from models.errors import ModelError
 from models.spec import ModelSpec
 from orchestrator.config import Experiment, Method
-from orchestrator.config_check import PLAIN_METHOD
+from orchestrator.config_check import PLAIN_METHOD, method_path
 from orchestrator.grid import Point, expand
-from orchestrator.learning_rate import DEFAULT_RULE, LawLookup, RateLaw, RatePlace, describe_rule, resolve_rate
+from orchestrator.learning_rate import DEFAULT_RULE, LawLookup, RatePlace, describe_rule, no_laws, resolve_rate
 from orchestrator.model_specs import model_spec
 from orchestrator.spec import RunSpec
 from orchestrator.training_options import training_identity, training_options
 from orchestrator.values import Budget
+from orchestrator.yaml_text import KeyPath
 
 MODEL_OVERRIDES = ("options", "gate_options", "init_options")
 OptionOverrides = tuple[tuple[str, Any], ...]
@@ -64,19 +65,12 @@ class PlannedRun:
         return self.spec.to_dict()
 
 
-def no_laws(experiment: Experiment) -> LawLookup:
-    def refuse(name: str, label: str) -> RateLaw:
-        raise experiment.source.error(("lr", "law"), f'no stored hyper-parameter law "{name}" for {label}')
-
-    return refuse
-
-
-def plan_runs(experiment: Experiment, manifest: DataManifest, *, laws: LawLookup | None = None) -> list[PlannedRun]:
+def plan_runs(experiment: Experiment, manifest: DataManifest, *, laws: LawLookup = no_laws) -> list[PlannedRun]:
     """Resolve every point of the grid into a run, cheapest first; asks no database and writes nothing.
 
     Raises UserError with file, line and key path.
     """
-    planner = Planner(experiment, manifest, laws or no_laws(experiment))
+    planner = Planner(experiment, manifest, laws)
     runs: dict[str, PlannedRun] = {}
     for point in expand(experiment):
         run = planner.plan_point(point)
@@ -186,8 +180,12 @@ class Planner:
         try:
             rate = resolve_rate(rule, place, n_params_of=self.n_params_of, laws=self.laws)
         except ValueError as error:
-            raise self.experiment.source.error(("lr",), str(error)) from None
+            raise self.experiment.source.error(self.rate_path(method), str(error)) from None
         return rate * point.lr_factor, describe_rule(rule)
+
+    def rate_path(self, method: Method) -> KeyPath:
+        place = self.experiment.methods.index(method)
+        return (*method_path(self.experiment, place), "lr") if method.lr else ("lr",)
 
 
 def model_overrides(point: Point) -> OptionOverrides:

@@ -10,8 +10,9 @@ from models.count import flops_per_token, n_params
 from models.spec import ModelSpec
 from orchestrator.config import read_experiment
 from orchestrator.errors import UserError
+from orchestrator.known import Known, read_known
 from orchestrator.ledger import bill, price
-from orchestrator.plan import Known, plan, read_known, record, study_of
+from orchestrator.plan import plan, record, study_of
 from orchestrator.planned import plan_runs
 from orchestrator.study import Study
 
@@ -248,6 +249,44 @@ def test_a_plan_is_recorded_once_and_found_again(tmp_path):
 def test_a_database_that_does_not_exist_knows_nothing(tmp_path):
     assert read_known(Study.at(tmp_path, database=str(tmp_path / "none.sqlite"))) == Known()
     assert not (tmp_path / "none.sqlite").exists()
+
+
+def rate_law(c: float, p: float, q: float):
+    return {"params": {name: {"value": value} for name, value in (("c", c), ("p", p), ("q", q))}}
+
+
+def store_law(study: Study):
+    from db.engine import open_database
+    from db.store import record_fit
+
+    database = open_database(study.database)
+    laws = {"gpt+": rate_law(2.0, -0.5, 0.0), "angpt": rate_law(3.0, -0.5, 0.1)}
+    record_fit(database, {"law": "hyper", "setting": "lr_peak", "laws": laws}, [], experiment="sweep")
+    database.close()
+
+
+LAW = "lr: { rule: law, law: sweep }"
+
+
+def test_a_stored_law_gives_each_method_its_rate(tmp_path):
+    experiment = read_experiment(GRID.replace("lr: { gpt+: 0.02, angpt: 0.01 }", LAW), str(tmp_path / "e.yaml"))
+    study = Study.at(tmp_path, database=str(tmp_path / "runs.sqlite"))
+    store_law(study)
+    for run in plan(experiment, Data(), study).runs:
+        n, d = run.planned["n_params_non_embedding"], run.spec.training["n_tokens"]
+        expected = {"gpt+": 2.0 * n**-0.5, "angpt": 3.0 * n**-0.5 * d**0.1}[run.label]
+        assert run.spec.training["optimizer"]["lr_peak"] == pytest.approx(expected)
+
+
+def test_a_law_that_is_not_stored_is_located_with_those_that_are(tmp_path):
+    text = GRID.replace("lr: { gpt+: 0.02, angpt: 0.01 }", LAW.replace("sweep", "sweeps"))
+    experiment = read_experiment(text, str(tmp_path / "e.yaml"))
+    study = Study.at(tmp_path, database=str(tmp_path / "runs.sqlite"))
+    with pytest.raises(UserError, match=r'e.yaml:10: lr: no stored learning-rate law "sweeps" \(none is stored'):
+        plan(experiment, Data(), study)
+    store_law(study)
+    with pytest.raises(UserError, match=r'no stored learning-rate law "sweeps" \(stored for: sweep\)'):
+        plan(experiment, Data(), study)
 
 
 def test_the_database_of_the_yaml_is_relative_to_it_and_the_environment_wins(tmp_path, monkeypatch):

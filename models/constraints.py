@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from models.wiring import Constraint
 
@@ -43,6 +43,15 @@ def project(weights: list[tuple[nn.Parameter, int, int]], constraint: Constraint
         norms = [piece.norm().view(1, 1) / piece.shape[0] ** 0.5 for piece in pieces]
     else:
         pieces = [weight for weight, _, _ in weights]
-        norms = [torch.linalg.vector_norm(weight, dim=dim, keepdim=True) for weight, dim, _ in weights]
+        norms = [row_norms(weight) if dim == 1 else column_norms(weight) for weight, dim, _ in weights]
     torch._foreach_clamp_min_(norms, 1.0 if constraint.kind == "bounded" else NORM_FLOOR)
     torch._foreach_div_(pieces, norms)
+
+
+def row_norms(weight: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(weight, dim=1, keepdim=True)
+
+
+def column_norms(weight: Tensor) -> Tensor:
+    """As vector_norm over axis 0, which on a CPU is several times slower than this sum."""
+    return weight.square().sum(0, keepdim=True).sqrt_()

@@ -47,16 +47,16 @@ class LossCurve:
     kind: str
 
     def reach(self, log_loss: float) -> Reach:
-        """Return where the curve reaches a log loss. Raises FittingError when it does not fall with tokens."""
+        """Return where the curve reaches a log loss. Raises FittingError when it does not fall."""
         if len(self.log_tokens) < 2:
-            raise FittingError("a loss curve needs two budgets or more at one size")
+            raise FittingError("a loss curve needs two levels or more")
         return self._on_line(log_loss) if self.kind == "fitted" else self._between(log_loss)
 
     def _on_line(self, log_loss: float) -> Reach:
         x, y = self.log_tokens, self.log_loss
         slope, centre = _line(x, y, self.n_seeds)
         if not slope < 0:
-            raise FittingError("the fitted loss curve does not fall with tokens")
+            raise FittingError("the fitted loss curve does not fall")
         at = centre[0] + (log_loss - centre[1]) / slope
         spread = (self.n_seeds * (x - centre[0]) ** 2).sum()
         return Reach(at, slope, float(1 / self.n_seeds.sum() + (at - centre[0]) ** 2 / spread), None)
@@ -90,14 +90,14 @@ def _line(x: Array, y: Array, weight: Array) -> tuple[float, tuple[float, float]
     return slope, (mean_x, mean_y)
 
 
-def loss_curve(runs: pd.DataFrame, kind: str = "interpolated") -> LossCurve:
-    """Return the curve of runs of one method and size: mean of log loss over seeds at each budget.
+def loss_curve(runs: pd.DataFrame, kind: str = "interpolated", axis: str = "n_tokens") -> LossCurve:
+    """Return the curve of one method at one size (or, along n_params, at one budget): mean log loss at each level.
 
     Raises FittingError for an unknown kind.
     """
     if kind not in CURVES:
         raise FittingError(unknown("curve", kind, list(CURVES)))
-    levels = level_of(runs["n_tokens"].to_numpy(dtype=np.float64))
+    levels = level_of(runs[axis].to_numpy(dtype=np.float64))
     log_loss = np.log(runs["loss_nats"].to_numpy(dtype=np.float64))
     grouped = pd.DataFrame({"x": np.log(levels), "y": log_loss}).groupby("x")
     mean = grouped["y"].mean()

@@ -97,7 +97,9 @@ def fit_points(points: Points, law: Law, settings: FitSettings) -> FitResult:
     """Fit checked points; the function behind `fit`."""
     objective = settings.resolve()
     problem = hold(lay_out(points, law), settings.fixed)
-    solution = solve(problem, objective, problem.seeds(N_SEEDS if law.is_additive else 3 * N_SEEDS, APART), np.ones((1, len(points))))
+    solution = solve(
+        problem, objective, problem.seeds(N_SEEDS if law.is_additive else 3 * N_SEEDS, APART), np.ones((1, len(points)))
+    )
     theta = solution.theta[best_row(solution)]
     certificate = certify(problem, objective, solution)
     predicted, jacobian = problem.predict(theta)

@@ -114,7 +114,7 @@ def certify(problem: Problem, objective: Objective, solution: Solution) -> Certi
     held, pinned = held_at_bound(problem, solution.theta[row]), problem.box.lower == problem.box.upper
     decrease = float(solution.predicted_decrease[row]) * objective.scale
     return Certificate(
-        converged=decrease <= 1e-8 * (abs(best) * objective.scale) + 1e-18,
+        converged=bool(decrease <= 1e-8 * (abs(best) * objective.scale) + 1e-18),
         predicted_decrease=decrease,
         gradient_norm=float(solution.gradient_norm[row]) * objective.scale,
         smallest_eigenvalue=float(solution.smallest_eigenvalue[row]),

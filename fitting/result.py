@@ -177,7 +177,7 @@ class FitResult:
             + (f" delta={self.delta:g}" if math.isfinite(self.delta) else "")
             + f", objective {self.objective_value:.6g}, scatter {100 * self.estimate.noise.sigma:.3g}% of the loss",
             f"{'':14}{'value':>12}{'se':>12}   {100 * self.level:g}% interval",
-            *(_parameter_line(p) for p in self.params.values()),
+            *(parameter_line(p) for p in self.params.values()),
             _certificate_line(self.certificate),
             *(f"excluded {e.run_id}: {e.reason}" for e in self.excluded),
             *(f"warning: {w}" for w in self.warnings),
@@ -220,7 +220,7 @@ class FitResult:
             "version": self.provenance.version,
             "warnings": list(self.warnings),
         }
-        cleaned: dict[str, Any] = _finite(record)
+        cleaned: dict[str, Any] = jsonable(record)
         return cleaned
 
     def to_json(self) -> str:
@@ -228,12 +228,12 @@ class FitResult:
         return json.dumps(self.to_record(), sort_keys=True, allow_nan=False)
 
 
-def _finite(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
     """Replace non-finite floats by None and numpy scalars by Python's, all the way down."""
     if isinstance(value, Mapping):
-        return {str(k): _finite(v) for k, v in value.items()}
+        return {str(k): jsonable(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
+        return [jsonable(v) for v in value]
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     if isinstance(value, (float, np.floating)):
@@ -252,7 +252,7 @@ def interval_text(parameter: Parameter) -> str:
     return f"{parameter.low:.4g} to {parameter.high:.4g}" + ("" if parameter.identified else ", not identified")
 
 
-def _parameter_line(parameter: Parameter) -> str:
+def parameter_line(parameter: Parameter) -> str:
     se = f"{parameter.se:12.3g}" if parameter.identified else f"{'-':>12}"
     return f"{parameter.name:14}{parameter.value:12.5g}{se}   {interval_text(parameter)} ({parameter.interval})"
 

@@ -1,7 +1,7 @@
 """Repeated data: Muennighoff et al. 2023, arXiv:2305.16264, eqs. 5 and 6: repetitions decay in worth.
 
-Needs the column unique_tokens: D' = U (1 + R_D (1 - exp(-(D/U - 1)/R_D))), and the same for N over N*(U), the number of
-parameters that the unique tokens would be compute-optimal for.
+Needs the column unique_tokens: D' = U (1 + R_D (1 - exp(-(D/U - 1)/R_D))), and the same for N over N*(U), the number
+of parameters that the unique tokens would be compute-optimal for.
 """
 
 from dataclasses import dataclass

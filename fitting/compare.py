@@ -1,0 +1,243 @@
+"""A method against its baseline: everything a paper would state, with what it must admit. Frames in, one record out."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fitting.curve import budget_keys, loss_curve, scatter, size_keys
+from fitting.difference import LossDifference, loss_differences
+from fitting.errors import FittingError
+from fitting.frame import PointRules, Points, check_points, unknown
+from fitting.hyper import at_edge, best_of_sweeps
+from fitting.multiplier import Multiplier, SharingTest, compute_multiplier
+from fitting.pooling import Pooled, pool, pool_each
+from fitting.result import jsonable
+from fitting.speedup import DIRECTIONS, UNITS, SpeedUp, speedups
+
+FEW = 3  # sizes, budgets or seeds below which a comparison is called thin
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What separates a method from its baseline.
+
+    `differences` of the final loss (pooled, by size, by budget, by cell); `speedups` per cell in both directions and
+    three units, `pooled` over them ("pooled", "size ..", "budget .."); `multipliers` (compute, data, parameters);
+    `sharing` says whether exponents were shared. `sentence` is what a paper could print, `warnings` what it must
+    admit.
+    """
+
+    method: str
+    baseline: str
+    level: float
+    n: int
+    differences: tuple[LossDifference, ...]
+    speedups: tuple[SpeedUp, ...]
+    pooled: tuple[Pooled, ...]
+    multipliers: tuple[Multiplier, ...]
+    sharing: SharingTest | None
+    noise: float
+    sentence: str
+    warnings: tuple[str, ...]
+    data_hash: str
+
+    @property
+    def difference(self) -> LossDifference:
+        """The pooled difference of the final loss."""
+        return self.differences[0]
+
+    def speedup(self, unit: str = "tokens", direction: str = "baseline-needs", scope: str = "pooled") -> Pooled | None:
+        """Return one pooled speed-up, or None where it could not be measured."""
+        wanted = (unit, direction, scope)
+        return next((p for p in self.pooled if (p.unit, p.direction, p.scope) == wanted), None)
+
+    def frame(self) -> pd.DataFrame:
+        """Return every headline number as rows: quantity, scope, value, low, high."""
+        rows = [("loss difference, nats", d.scope, d.nats, d.low, d.high) for d in self.differences]
+        rows += [(f"{p.unit}-to-loss ({p.direction})", p.scope, p.ratio, p.low, p.high) for p in self.pooled]
+        rows += [(f"{m.kind} multiplier", m.at, m.value, m.low, m.high) for m in self.multipliers]
+        return pd.DataFrame(rows, columns=["quantity", "scope", "value", "low", "high"])
+
+    def summary(self) -> str:
+        """Return the sentence, the numbers and the warnings as text."""
+        shown = [
+            f"{q:34} {s:22} {v:9.4g}   {lo:.4g} to {hi:.4g}"
+            for q, s, v, lo, hi in self.frame().itertuples(index=False)
+            if not s.startswith("cell")
+        ]
+        return "\n".join([self.sentence, "", *shown, "", *(f"warning: {w}" for w in self.warnings)])
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the comparison as JSON-able values."""
+        record: dict[str, Any] = jsonable(asdict(self))
+        return record
+
+
+def compare(
+    points: Points | pd.DataFrame,
+    method: str,
+    baseline: str,
+    *,
+    rules: PointRules | None = None,
+    curve: str = "interpolated",
+    level: float = 0.95,
+) -> Comparison:
+    """Compare a method with its baseline over the sizes and budgets they share.
+
+    Where a cell holds several learning rates only the best of each method enters. What cannot be measured (a unit
+    without throughput, a law that is not identified) is left out and named in `warnings`. Raises FittingError for
+    unknown methods, or when the two share no size and budget.
+    """
+    checked = check_points(points, rules)
+    for name in (method, baseline):
+        if name not in checked.methods:
+            raise FittingError(unknown("method", name, checked.methods))
+    pair = checked.where(checked.frame["label"].isin([method, baseline]))
+    edges = at_edge(pair)
+    pair = best_of_sweeps(pair)
+    differences = loss_differences(pair, method, baseline, level=level)
+    cells, missing = _all_speedups(pair, method, baseline, curve, level)
+    pooled = _all_pooled(cells)
+    multipliers, sharing, refused = _all_multipliers(pair, method, baseline, pooled, level)
+    noise, df = scatter(pair.frame)
+    warnings = [*_design_warnings(pair, method, baseline), *_edge_warnings(edges), *_exclusion_warnings(checked)]
+    warnings += [*_hardware_warnings(pair), *_noise_warnings(pair, differences[0], noise, df), *missing, *refused]
+    sentence = _sentence(method, baseline, differences[0], pooled, pair, level)
+    return Comparison(
+        method, baseline, level, len(pair), differences, cells, pooled, multipliers, sharing, noise, sentence,
+        tuple(warnings), pair.data_hash(),
+    )  # fmt: skip
+
+
+def _all_speedups(
+    pair: Points, method: str, baseline: str, curve: str, level: float
+) -> tuple[tuple[SpeedUp, ...], list[str]]:
+    found: list[SpeedUp] = []
+    missing = []
+    for unit in UNITS:
+        for direction in DIRECTIONS:
+            try:
+                found += speedups(pair, method, baseline, direction=direction, unit=unit, curve=curve, level=level)
+            except FittingError as error:
+                missing.append(f"{unit}-to-loss ({direction}) not measured: {error}")
+    return tuple(found), missing
+
+
+def _all_pooled(cells: tuple[SpeedUp, ...]) -> tuple[Pooled, ...]:
+    pooled: list[Pooled] = []
+    for unit in UNITS:
+        for direction in DIRECTIONS:
+            some = [c for c in cells if c.unit == unit and c.direction == direction]
+            if some:
+                pooled += [pool(some), *pool_each(some, "size"), *pool_each(some, "budget")]
+    return tuple(pooled)
+
+
+def _all_multipliers(
+    pair: Points, method: str, baseline: str, pooled: tuple[Pooled, ...], level: float
+) -> tuple[tuple[Multiplier, ...], SharingTest | None, list[str]]:
+    found = [
+        Multiplier("data", "fixed size", p.ratio, p.low, p.high, "tokens-to-loss at a budget, baseline-needs")
+        for p in pooled
+        if (p.scope, p.unit, p.direction) == ("pooled", "tokens", "baseline-needs")
+    ]
+    found += parameter_multipliers(pair, method, baseline)
+    try:
+        compute, sharing = compute_multiplier(pair, method, baseline, level=level)
+    except FittingError as error:
+        return tuple(found), None, [str(error)]
+    return (*compute, *found), sharing, [w for m in compute for w in m.warnings]
+
+
+def parameter_multipliers(points: Points, method: str, baseline: str) -> tuple[Multiplier, ...]:
+    """Return, per budget, the parameters at which the baseline's line over sizes reaches the method's loss, over N.
+
+    The line is straight in log-log. No interval is attached (NaN): sizes at one budget are too few to carry one.
+    """
+    frame = points.frame.assign(_budget=budget_keys(points.frame))
+    found = []
+    for budget, cell in frame.groupby("_budget", sort=False):
+        ours, theirs = cell[cell["label"] == method], cell[cell["label"] == baseline]
+        if not len(ours) or theirs["n_params"].nunique() < FEW:
+            continue
+        line = loss_curve(theirs, "fitted", "n_params")
+        try:
+            ratios = [
+                line.reach(math.log(loss)).log_tokens - math.log(n)
+                for loss, n in zip(ours["loss_nats"], ours["n_params"], strict=True)
+            ]
+        except FittingError:
+            continue
+        value = math.exp(min(float(np.mean(ratios)), 700.0))
+        found.append(Multiplier("parameters", f"budget {budget}", value, math.nan, math.nan, "log-log line over sizes"))
+    return tuple(found)
+
+
+def _design_warnings(pair: Points, method: str, baseline: str) -> list[str]:
+    frame = pair.frame.assign(_size=size_keys(pair.frame), _budget=budget_keys(pair.frame))
+    notes = []
+    for what, column in (("size", "_size"), ("budget", "_budget")):
+        shared = set(frame.loc[frame["label"] == method, column]) & set(frame.loc[frame["label"] == baseline, column])
+        if len(shared) < FEW:
+            notes.append(f"thin design: {len(shared)} shared {what}{'s' if len(shared) != 1 else ''}")
+    seeds = int(frame["seed"].nunique()) if "seed" in frame else 1
+    if seeds < FEW:
+        notes.append(f"{max(seeds, 1)} seed{'s' if seeds > 1 else ''}: seed noise is poorly known")
+    return notes
+
+
+def _edge_warnings(edges: list[str]) -> list[str]:
+    return [f"learning rate at the edge of its sweep: {', '.join(edges)}"] if edges else []
+
+
+def _exclusion_warnings(points: Points) -> list[str]:
+    """What was left out, by reason; un-annealed finals never enter tokens-to-loss."""
+    reasons = pd.Series([e.reason for e in points.excluded], dtype=object).value_counts()
+    return [f"{n} run{'s' if n > 1 else ''} left out: {reason}" for reason, n in reasons.items()]
+
+
+def _hardware_warnings(pair: Points) -> list[str]:
+    notes = []
+    for column in ("device", "threads"):
+        if column in pair.frame and pair.frame[column].dropna().astype(str).nunique() > 1:
+            notes.append(f"throughput was measured on different {column}: seconds do not compare")
+    return notes
+
+
+def _noise_warnings(pair: Points, difference: LossDifference, noise: float, df: int) -> list[str]:
+    if not df:
+        return ["the noise of single runs is not known from these runs"]
+    gap = abs(math.log(difference.ratio))
+    if gap < 2 * noise / math.sqrt(max(difference.n_pairs, 1)):
+        return [f"the difference ({100 * gap:.2g}% of the loss) is below the noise of runs ({100 * noise:.2g}% each)"]
+    return []
+
+
+def _sentence(
+    method: str, baseline: str, difference: LossDifference, pooled: tuple[Pooled, ...], pair: Points, level: float
+) -> str:
+    """The sentence a paper could print: loss, then tokens and seconds with their intervals and what they rest on."""
+    frame = pair.frame
+    n_seeds = int(frame["seed"].nunique()) if "seed" in frame else 1
+    rests = f"{difference.n_pairs} size-budget cells, {max(n_seeds, 1)} seed{'s' if n_seeds > 1 else ''}"
+    if not difference.resolved:
+        return (
+            f"No difference between {method} and {baseline} is resolved: final loss {difference.nats:+.3f} nats"
+            f" ({100 * level:g}% interval {difference.low:+.3f} to {difference.high:+.3f}; {rests})."
+        )
+    word = "lower" if difference.nats < 0 else "higher"
+    text = (
+        f"{method} ends {abs(difference.nats):.3f} nats {word} than {baseline}"
+        f" ({100 * level:g}% interval {difference.low:+.3f} to {difference.high:+.3f}; {rests})"
+    )
+    parts = [_speed_words(p) for p in pooled if p.scope == "pooled" and p.direction == "baseline-needs"]
+    return f"{text}; {baseline} needs {', '.join(parts)} for {method}'s loss." if parts else f"{text}."
+
+
+def _speed_words(p: Pooled) -> str:
+    if p.n_cells == 0:
+        return f"at least {p.low:.3g}x the {p.unit}" if math.isinf(p.high) else f"at most {p.high:.3g}x the {p.unit}"
+    return f"{p.ratio:.3g}x the {p.unit} ({p.low:.3g} to {p.high:.3g})"

@@ -1,0 +1,129 @@
+"""What runs not yet finished will give: predicted loss with a new-run interval, and what each would teach."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from fitting.errors import FittingError
+from fitting.fit import fit
+from fitting.frame import FLOPS_PER_PARAMETER_TOKEN, PointRules, Points, check_points
+from fitting.optimum import pareto
+from fitting.result import FitResult
+
+LAWS_IN_ORDER = ("chinchilla", "power", "pure-power")
+SKIP_BELOW = 0.02  # nats of information under which a run would hardly sharpen the law
+EXTEND_BEYOND = 1.0  # decades past the dearest finished run
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """`rows` has run_id, name, label, law, N, D, predicted, low, high, decades, information, advice, measured.
+
+    `information` is the expected gain about the law, in nats: half the log of 1 + variance of the mean over scatter^2;
+    `measured` is NaN where the run is still to come.
+    """
+
+    rows: pd.DataFrame
+    fits: dict[str, FitResult]
+    warnings: tuple[str, ...]
+
+    @property
+    def coverage(self) -> float:
+        """Share of measured runs inside their interval (NaN when none is measured)."""
+        done = self.rows[self.rows["measured"].notna()]
+        inside = (done["measured"] >= done["low"]) & (done["measured"] <= done["high"])
+        return float(inside.mean()) if len(done) else math.nan
+
+
+def forecast(
+    finished: Points | pd.DataFrame, pending: pd.DataFrame, *, rules: PointRules | None = None, level: float = 0.95
+) -> Forecast:
+    """Predict each row of `pending` from the finished runs of its method.
+
+    `pending` has run_id, label, n_params, n_tokens, and flops where known.
+
+    The law is the first of LAWS_IN_ORDER that the method's runs can carry. A pending row with a finite `loss_nats` is
+    scored: the forecast must have been made without it, so its run must not be among `finished`. Raises FittingError
+    when a run is in both, or when no method can be fitted.
+    """
+    checked = check_points(finished, rules)
+    table = pending.assign(label=pending["label"] if "label" in pending else pending.get("method", "all"))
+    both = set(table["run_id"].astype(str)) & set(checked.frame["run_id"])
+    if both:
+        raise FittingError(f"run {sorted(both)[0]} is both finished and to be forecast")
+    parts, fits, warnings = [], {}, []
+    for label, rows in table.groupby("label", sort=True):
+        try:
+            result = best_law(checked.of(str(label)), level)
+        except FittingError as error:
+            warnings.append(f"{label}: no forecast ({error})")
+            continue
+        fits[str(label)] = result
+        parts.append(_rows(result, checked.of(str(label)), rows))
+    if not parts:
+        raise FittingError("; ".join(warnings) or "nothing to forecast")
+    return Forecast(pd.concat(parts, ignore_index=True), fits, tuple(warnings))
+
+
+def best_law(points: Points, level: float = 0.95) -> FitResult:
+    """Fit the richest law that these runs identify: Chinchilla, else E + A C^-alpha, else A C^-alpha on the envelope.
+
+    Raises FittingError, with every reason, when even the last cannot be fitted.
+    """
+    reasons = []
+    for law in LAWS_IN_ORDER:
+        try:
+            result = fit(pareto(points) if law == LAWS_IN_ORDER[-1] else points, law, level=level)
+        except FittingError as error:
+            reasons.append(f"{law}: {error}")
+            continue
+        if result.identified:
+            return result
+        reasons.append(f"{law}: {', '.join(n for n, p in result.params.items() if not p.identified)} not identified")
+    raise FittingError("; ".join(reasons))
+
+
+def _rows(result: FitResult, points: Points, rows: pd.DataFrame) -> pd.DataFrame:
+    flops = rows["flops"] if "flops" in rows and rows["flops"].notna().all() else None
+    told = result.predict(rows["n_params"], rows["n_tokens"], flops=flops, new_run=True)
+    mean = result.predict(rows["n_params"], rows["n_tokens"], flops=flops)
+    noise = result.estimate.noise
+    spread = np.log(mean.high / mean.value) / np.log(told.high / told.value)  # share of the band that is the mean's
+    information = -0.5 * np.log1p(-np.minimum(spread**2, 1 - 1e-12)) if noise.sigma > 0 else np.zeros(len(rows))
+    product = FLOPS_PER_PARAMETER_TOKEN * rows["n_params"] * rows["n_tokens"]
+    compute = product if flops is None else flops
+    decades = np.log10(compute.to_numpy(dtype=np.float64) / points.column("flops").max())
+    measured = (
+        pd.to_numeric(rows["loss_nats"], errors="coerce") if "loss_nats" in rows else pd.Series(np.nan, rows.index)
+    )
+    return pd.DataFrame(
+        {
+            "run_id": rows["run_id"].astype(str).to_numpy(),
+            "name": _names(rows),
+            "label": rows["label"].to_numpy(),
+            "law": result.law.name,
+            "n_params": rows["n_params"].to_numpy(),
+            "n_tokens": rows["n_tokens"].to_numpy(),
+            "predicted": told.value,
+            "low": told.low,
+            "high": told.high,
+            "decades": decades,
+            "information": information,
+            "advice": [_advice(i, d) for i, d in zip(information, decades, strict=True)],
+            "measured": measured.to_numpy(dtype=np.float64),
+        }
+    )
+
+
+def _names(rows: pd.DataFrame) -> list[str]:
+    parts = [rows[c].astype(str) for c in ("label", "size", "budget", "seed") if c in rows]
+    return [" ".join(words) for words in zip(*parts, strict=True)]
+
+
+def _advice(information: float, decades: float) -> str:
+    """Advice: what a run would teach decides; far extrapolations are worth checking in a step between."""
+    if decades > EXTEND_BEYOND:
+        return f"far: {decades:.1f} decades past the finished runs, run a size between first"
+    return "skip: its loss is already known well" if information < SKIP_BELOW else "run"

@@ -1,0 +1,289 @@
+"""Hyper-parameters: the best learning rate or batch of each (method, N, D), and how it moves with N and D.
+
+A quadratic of log loss in the log of the setting; an optimum at the edge of its sweep is flagged and does not enter
+the law lr* = c N^p D^q, which is fitted in logs. Frames in, frozen results out.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fitting.curve import budget_keys, level_of, size_keys
+from fitting.errors import FittingError
+from fitting.frame import Exclusion, PointRules, Points, check_points
+from fitting.result import Parameter, jsonable, parameter_line
+from fitting.uncertainty import t_quantile
+
+Array = NDArray[np.float64]
+
+SETTINGS: dict[str, str] = {"lr_peak": "peak learning rate", "batch_tokens": "tokens a batch"}
+LEAST_VALUES = 3
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The best setting of one cell: log L = log loss_best + curvature ln(setting/best)^2.
+
+    `best`, `low`, `high` come from the quadratic (the interval is NaN where it has no interior minimum); `best_run` is
+    the setting with the lowest loss seen; `edge` is true when that is the first or last of its sweep, or the quadratic
+    has no minimum inside.
+    """
+
+    label: str
+    size: str
+    budget: str
+    n_params: float
+    n_tokens: float
+    n_values: int
+    best: float
+    low: float
+    high: float
+    loss_best: float
+    curvature: float
+    best_run: float
+    edge: bool
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class HyperLaw:
+    """setting* = c N^p D^q of one method, with intervals; exponents not tried over two or more levels are held at 0."""
+
+    setting: str
+    label: str
+    params: dict[str, Parameter]
+    n: int
+    warnings: tuple[str, ...]
+
+    def at(self, n_params: float, n_tokens: float) -> float:
+        """Return the recommended setting for a model of N parameters on D tokens."""
+        c, p, q = (self.params[name].value for name in ("c", "p", "q"))
+        return float(c * n_params**p * n_tokens**q)
+
+
+@dataclass(frozen=True)
+class HyperResult:
+    """Optima of every cell and the law of each method; one without enough usable optima has a warning instead."""
+
+    setting: str
+    optima: tuple[Optimum, ...]
+    laws: dict[str, HyperLaw]
+    warnings: tuple[str, ...]
+    excluded: tuple[Exclusion, ...]
+    data_hash: str
+
+    def frame(self) -> pd.DataFrame:
+        """Return the optima as a table."""
+        return pd.DataFrame([asdict(o) for o in self.optima])
+
+    def summary(self) -> str:
+        """Return optima, laws and warnings as text."""
+        lines = [_optimum_line(self.setting, o) for o in self.optima]
+        for law in self.laws.values():
+            lines += [f"{law.label}: {self.setting}* = c N^p D^q from {law.n} optima"]
+            lines += [parameter_line(p) for p in law.params.values()]
+        return "\n".join([*lines, *(f"warning: {w}" for w in self.warnings)])
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the result as JSON-able values."""
+        record: dict[str, Any] = jsonable(asdict(self))
+        return record
+
+
+def _optimum_line(setting: str, o: Optimum) -> str:
+    edge = "  AT THE EDGE of the sweep" if o.edge else ""
+    where = f"{o.label} {o.size} {o.budget}"
+    return f"{where}: {setting} {o.best:.3g} ({o.low:.3g} to {o.high:.3g}), {o.n_values} values{edge}"
+
+
+def fit_hyper(
+    points: Points | pd.DataFrame, setting: str = "lr_peak", *, rules: PointRules | None = None, level: float = 0.95
+) -> HyperResult:
+    """Find the optimum of `setting` in every (method, size, budget) cell that sweeps it, and each method's law.
+
+    Diverged runs do not enter the quadratic but count as tried: an optimum next to one is not at the edge. Raises
+    FittingError when the column is missing or nowhere has three values.
+    """
+    checked = check_points(points, rules)
+    frame = _cells(checked.frame, setting)
+    ceilings = _diverged_settings(points, setting)
+    optima = []
+    for (label, size, budget), cell in frame.groupby(["label", "_size", "_budget"], sort=False):
+        if cell[setting].nunique() >= LEAST_VALUES:
+            optima.append(_optimum(cell, setting, (str(label), str(size), str(budget)), level, ceilings))
+    if not optima:
+        raise FittingError(
+            f"no method, size and budget has {LEAST_VALUES} values of {setting}: there is no sweep to fit"
+        )
+    laws, warnings = {}, [f"{o.label} {o.size} {o.budget}: {o.note}" for o in optima if o.note]
+    for label in dict.fromkeys(o.label for o in optima):
+        own = [o for o in optima if o.label == label and not o.edge]
+        try:
+            laws[label] = fit_hyper_law(own, setting, label, level)
+        except FittingError as error:
+            warnings.append(str(error))
+    return HyperResult(setting, tuple(optima), laws, tuple(warnings), checked.excluded, checked.data_hash())
+
+
+def _cells(frame: pd.DataFrame, setting: str) -> pd.DataFrame:
+    if setting not in frame or frame[setting].isna().all():
+        raise FittingError(f"points have no column {setting} to optimise")
+    table = frame[frame[setting] > 0]
+    table = table.assign(_size=size_keys(table), _budget=budget_keys(table))
+    return table.sort_values(["label", "n_params", "n_tokens", setting], kind="stable")
+
+
+def _diverged_settings(points: Points | pd.DataFrame, setting: str) -> pd.DataFrame:
+    """Runs that diverged: label, size, budget and the setting they were tried at."""
+    frame = points.frame if isinstance(points, Points) else points
+    if "diverged" not in frame or setting not in frame:
+        return pd.DataFrame(columns=["label", "_size", "_budget", setting])
+    bad = frame[frame["diverged"].fillna(False).astype(bool)]
+    named = bad.assign(label=bad["label"] if "label" in bad else bad.get("method", "all"))
+    return named.assign(_size=size_keys(named), _budget=budget_keys(named)) if len(named) else named
+
+
+def _optimum(
+    cell: pd.DataFrame, setting: str, names: tuple[str, str, str], level: float, ceilings: pd.DataFrame
+) -> Optimum:
+    log_loss = np.log(cell["loss_nats"].to_numpy(dtype=np.float64))
+    x, y = np.log(cell[setting].to_numpy(dtype=np.float64)), log_loss
+    mean = pd.Series(y).groupby(x).mean()
+    values, losses = mean.index.to_numpy(dtype=np.float64), mean.to_numpy(dtype=np.float64)
+    lowest = int(np.argmin(losses))
+    beyond = _tried_beyond(ceilings, names, setting)
+    edge = _is_edge(lowest, values, beyond)
+    best, half, loss, curvature = _vertex(x, y, values, lowest, level)
+    inside = np.isfinite(best) and values[0] <= best <= values[-1]
+    note = "" if inside else "no interior minimum of the quadratic"
+    centre, width = (best, half) if inside else (values[lowest], np.nan)
+    return Optimum(
+        *names,
+        n_params=float(cell["n_params"].mean()),
+        n_tokens=float(cell["n_tokens"].mean()),
+        n_values=len(values),
+        best=float(np.exp(centre)),
+        low=float(np.exp(centre - width)),
+        high=float(np.exp(centre + width)),
+        loss_best=float(np.exp(loss if inside else losses[lowest])),
+        curvature=curvature,
+        best_run=float(np.exp(values[lowest])),
+        edge=bool(edge or not inside),
+        note="the best value is at the edge of its sweep" if edge else note,
+    )
+
+
+def _is_edge(lowest: int, values: Array, beyond: Array) -> bool:
+    """Whether the lowest loss is first or last, with nothing (not even a diverged run) tried beyond it."""
+    if lowest == 0:
+        return not (beyond < values[0]).any()
+    return lowest == len(values) - 1 and not (beyond > values[-1]).any()
+
+
+def _tried_beyond(ceilings: pd.DataFrame, names: tuple[str, str, str], setting: str) -> Array:
+    if not len(ceilings):
+        return np.array([])
+    own = (ceilings["label"] == names[0]) & (ceilings["_size"] == names[1]) & (ceilings["_budget"] == names[2])
+    return np.asarray(np.log(ceilings.loc[own, setting].to_numpy(dtype=np.float64)))
+
+
+def _vertex(x: Array, y: Array, values: Array, lowest: int, level: float) -> tuple[float, float, float, float]:
+    """Vertex, its half-width in log, height and curvature of the parabola around the lowest value.
+
+    Losses far above the optimum are not parabolic (they blow up): with more values only the five nearest enter.
+    """
+    near = values[max(0, min(lowest - 2, len(values) - 5)) : max(0, min(lowest - 2, len(values) - 5)) + 5]
+    keep = (x >= near[0] - 1e-12) & (x <= near[-1] + 1e-12)
+    centre = float(values[lowest])
+    design = np.stack([np.ones(keep.sum()), x[keep] - centre, (x[keep] - centre) ** 2], axis=1)
+    gram = np.linalg.pinv(design.T @ design)
+    c0, c1, c2 = gram @ design.T @ y[keep]
+    if not c2 > 0:
+        return float("nan"), float("nan"), float("nan"), float(c2)
+    df = int(keep.sum()) - 3
+    residual = y[keep] - design @ np.array([c0, c1, c2])
+    variance = float(residual @ residual) / df if df > 0 else float("nan")
+    gradient = np.array([0.0, -1 / (2 * c2), c1 / (2 * c2**2)])
+    half = t_quantile(level, df) * float(np.sqrt(variance * gradient @ gram @ gradient)) if df > 0 else float("inf")
+    return centre - c1 / (2 * c2), half, float(c0 - c1**2 / (4 * c2)), float(c2)
+
+
+def fit_hyper_law(optima: list[Optimum], setting: str, label: str, level: float = 0.95) -> HyperLaw:
+    """Fit ln setting* = ln c + p ln N + q ln D by least squares over usable optima.
+
+    An exponent whose axis has one level only is held at 0. Raises FittingError for fewer than two usable optima.
+    """
+    if len(optima) < 2:
+        raise FittingError(f"{label}: {len(optima)} usable optima of {setting}; a law needs two or more")
+    n, d = (level_of(np.array([getattr(o, axis) for o in optima])) for axis in ("n_params", "n_tokens"))
+    y = np.log([o.best for o in optima])
+    used = [("c", np.ones(len(y)), 0.0)]
+    used += [
+        (s, np.log(v) - np.log(v).mean(), float(np.log(v).mean())) for s, v in (("p", n), ("q", d)) if np.ptp(v) > 0
+    ]
+    design = np.stack([column for _, column, _ in used], axis=1)
+    if np.linalg.matrix_rank(design) < len(used) or len(y) < len(used):
+        raise FittingError(f"{label}: the optima of {setting} do not separate N from D")
+    gram = np.linalg.inv(design.T @ design)
+    solved = gram @ design.T @ y
+    df = len(y) - len(used)
+    variance = float(((y - design @ solved) ** 2).sum()) / df if df else float("inf")
+    shift = np.array([1.0, *(-centre for _, _, centre in used[1:])])
+    params = _law_params(
+        used, solved, np.asarray(gram * (variance if df else np.inf)), shift, t_quantile(level, max(df, 1))
+    )
+    warnings = () if df else ("as many optima as parameters: no interval",)
+    return HyperLaw(setting, label, params, len(y), warnings)
+
+
+def _law_params(
+    used: list[tuple[str, Array, float]], solved: Array, covariance: Array, shift: Array, t: float
+) -> dict[str, Parameter]:
+    covariance = np.nan_to_num(covariance, nan=np.inf, posinf=np.inf, neginf=np.inf)
+    finite = bool(np.isfinite(covariance).all())
+    log_c = float(shift @ solved)
+    se_c = float(np.sqrt(shift @ covariance @ shift)) if finite else float("inf")
+    half = min(t * se_c, 700.0)
+    c = float(np.exp(log_c))
+    params = {"c": Parameter("c", c, c * se_c, float(np.exp(log_c - half)), float(np.exp(log_c + half)))}
+    for j, (name, _, _) in enumerate(used[1:], start=1):
+        se = float(np.sqrt(covariance[j, j])) if finite else float("inf")
+        params[name] = Parameter(name, float(solved[j]), se, float(solved[j] - t * se), float(solved[j] + t * se))
+    for name in ("p", "q"):
+        params.setdefault(name, Parameter(name, 0.0, 0.0, 0.0, 0.0, None, "fixed"))
+    return params
+
+
+def best_of_sweeps(points: Points, setting: str = "lr_peak") -> Points:
+    """Keep, in each (method, size, budget) cell with several values of `setting`, the value with the lowest mean loss.
+
+    The other runs are listed as excluded. Points without the column are returned unchanged.
+    """
+    if setting not in points.frame or points.frame[setting].nunique() < 2:
+        return points
+    frame = points.frame.assign(_size=size_keys(points.frame), _budget=budget_keys(points.frame))
+    means = frame.groupby(["label", "_size", "_budget", setting])["loss_nats"].mean().reset_index()
+    best = means.loc[means.groupby(["label", "_size", "_budget"])["loss_nats"].idxmin()]
+    chosen = best.set_index(["label", "_size", "_budget"])[setting]
+    keys = pd.MultiIndex.from_frame(frame[["label", "_size", "_budget"]])
+    wanted = pd.Series(chosen.reindex(keys).to_numpy(dtype=np.float64), index=frame.index)
+    keep = frame[setting].isna() | (frame[setting] == wanted)
+    dropped = tuple(Exclusion(str(i), f"not the best {setting} of its cell") for i in frame.loc[~keep, "run_id"])
+    kept = points.where(keep)
+    return Points(kept.frame, (*points.excluded, *dropped), points.rules)
+
+
+def at_edge(points: Points, setting: str = "lr_peak") -> list[str]:
+    """Name the cells whose best value is the first or last of a sweep of three or more values."""
+    if setting not in points.frame or points.frame[setting].nunique() < LEAST_VALUES:
+        return []
+    found = []
+    frame = points.frame.assign(_size=size_keys(points.frame), _budget=budget_keys(points.frame))
+    for (label, size, budget), cell in frame.groupby(["label", "_size", "_budget"], sort=False):
+        mean = cell.groupby(setting)["loss_nats"].mean()
+        if len(mean) >= LEAST_VALUES and int(np.argmin(mean.to_numpy())) in (0, len(mean) - 1):
+            found.append(f"{label} {size} {budget}")
+    return found

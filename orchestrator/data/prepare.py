@@ -84,17 +84,18 @@ def prepare(
 
 def find_prepared(request: Request, out_dir: Path) -> Manifest | None:
     """Return the manifest in `out_dir` when the same was asked for and its shards are whole."""
-    if not (out_dir / manifests.MANIFEST_FILE).is_file():
-        return None
     try:
         found = manifests.read(out_dir)
-        if found.request != request.describe():
-            return None
-        for name in ("train", "validation"):
-            manifests.open_split(found, out_dir, name)
-    except UserError:  # damaged: make it again
+    except UserError:  # none, or damaged: make it
         return None
-    return found
+    return found if found.request == request.describe() and is_whole(found, out_dir) else None
+
+
+def is_whole(manifest: Manifest, out_dir: Path) -> bool:
+    try:
+        return all(manifests.open_split(manifest, out_dir, name) for name in SIDES)
+    except UserError:
+        return False
 
 
 def make(request: Request, out_dir: Path, progress: Progress) -> Manifest:
@@ -185,10 +186,11 @@ def record_of(tokenizer: Tokenizer) -> dict[str, Any]:
 def install(manifest: Manifest, working: Path, out_dir: Path) -> Manifest:
     """Move the new shards into the folder of their fingerprint, then the manifest, then drop what it replaced."""
     folder = out_dir / manifest.fingerprint
-    shutil.rmtree(folder, ignore_errors=True)
-    working.rename(folder)
     train, validation = placed_in(folder, manifest.train), placed_in(folder, manifest.validation)
     placed = replace(manifest, train=train, validation=validation)
+    if not is_whole(placed, out_dir):  # another process may have made the same
+        shutil.rmtree(folder, ignore_errors=True)
+        working.rename(folder)
     manifests.write(placed, out_dir)
     for stale in out_dir.iterdir():
         if stale.is_dir() and FINGERPRINT.fullmatch(stale.name) and stale != folder:

@@ -16,6 +16,8 @@ from orchestrator.train.evaluate import Validation
 from orchestrator.train.progress import Clock
 from orchestrator.train.system import System
 
+MOST_UNSEEN_STEPS = 64  # however seldom is logged, a run that has diverged is seen to have
+
 
 class Recorder(Callback):
     """Reads losses from the device every `every_steps` and writes the mean of each such interval to the journal.
@@ -30,8 +32,10 @@ class Recorder(Callback):
         every_steps: int,
         marks: frozenset[int],
         is_checkpoint_due: Callable[[], bool],
+        *,
+        epoch_tokens: int,
     ) -> None:
-        self.journal, self.clock, self.every_steps = journal, clock, every_steps
+        self.journal, self.clock, self.every_steps, self.epoch_tokens = journal, clock, every_steps, epoch_tokens
         self.marks, self.is_checkpoint_due = marks, is_checkpoint_due
 
     def on_train_start(self, trainer: Trainer, system: System) -> None:
@@ -41,7 +45,7 @@ class Recorder(Callback):
         progress = system.progress
         n_waiting = len(system.recent)
         is_needed = progress.step in self.marks or system.asked_to_stop() or self.is_checkpoint_due()
-        if n_waiting and (n_waiting >= self.every_steps or is_needed):
+        if n_waiting and (n_waiting >= min(self.every_steps, MOST_UNSEEN_STEPS) or is_needed):
             self.record(system)
         self.journal.heartbeat(progress.step, progress.tokens)
 
@@ -54,6 +58,7 @@ class Recorder(Callback):
         lap_s = self.clock.lap_s()
         progress.train_wall_s += lap_s
         speed = {"tokens_per_s": n_steps * progress.batch_tokens / lap_s, "step_s": lap_s / n_steps}
+        speed["epochs"] = progress.tokens / self.epoch_tokens
         first, last = progress.step - n_steps + 1, progress.step
         for step, loss, norm in zip(range(first, last + 1), losses, norms, strict=True):
             progress.unlogged.append(loss)

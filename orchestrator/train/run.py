@@ -67,9 +67,11 @@ def fit(job: Assignment, progress: Progress, saved: dict[str, Any] | None, keepe
     why_stop = stop_asker(job.run_dir)
     evaluate_at, diagnostics_at = job.steps_at(settings.evaluate_at), job.steps_at(settings.diagnostics_at)
     marks = evaluate_at | diagnostics_at | {progress.n_steps}
+    context = job.training["context"]
+    epoch_tokens = manifest.train.n_windows(context) * context
     callbacks = [
         Warmer(),
-        Recorder(journal, clock, settings.log_every_steps, marks, keeper.is_due),
+        Recorder(journal, clock, settings.log_every_steps, marks, keeper.is_due, epoch_tokens=epoch_tokens),
         Ending(why_stop),
         Evaluator(journal, clock, validation, evaluate_at),
         Diagnostician(journal, clock, validation, diagnostics_at),

@@ -96,10 +96,6 @@ class TrainSampler:
         keys = mix(mix(np.full(len(drawn), self.seed, dtype=np.uint64)) + epochs.astype(np.uint64))
         return permute(indices, keys, len(self.windows)).reshape(shape)
 
-    def epoch(self, step: int) -> float:
-        """Return how many times the training windows have been seen when step `step` begins."""
-        return step * self.batch_sequences / len(self.windows)
-
 
 def open_train(data_dir: str | Path, manifest: Manifest, context: int, seed: int, batch_sequences: int) -> TrainSampler:
     """Open the training split; raises UserError when it has no whole window."""

@@ -66,11 +66,6 @@ def test_the_batch_size_cuts_one_and_the_same_order() -> None:
     assert (sampler(batch=4).indices(0, 15).ravel() == sampler(batch=12).indices(0, 5).ravel()).all()
 
 
-def test_epochs_are_counted_in_windows() -> None:
-    assert sampler(batch=13).epoch(0) == 0
-    assert sampler(batch=13).epoch(25) == 2.5
-
-
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")

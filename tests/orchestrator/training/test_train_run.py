@@ -133,6 +133,13 @@ def test_metrics_between_two_records_are_their_mean(make_run: MakeRun, read_jour
     assert values(records, "loss_nats") == pytest.approx(expected, rel=1e-12)
 
 
+def test_epochs_are_counted_in_whole_windows(make_run: MakeRun, read_journal: ReadJournal, data_dir: Path) -> None:
+    run_dir = make_run()
+    train(run_dir)
+    n_windows = manifest.read(data_dir).train.n_windows(CONTEXT)
+    assert read_journal(run_dir, "metrics")[-1]["values"]["epochs"] == pytest.approx(N_STEPS * BATCH / n_windows)
+
+
 def test_evaluations_happen_at_the_first_step_at_or_after_their_tokens(
     make_run: MakeRun, read_journal: ReadJournal
 ) -> None:

@@ -74,6 +74,8 @@ def ask_sqlite(
             with closing(driver.cursor()) as cursor:
                 cursor.execute(sql, parameters)
                 names = [column[0] for column in cursor.description or []]
+                if not names:
+                    raise DbError("query: it asks for nothing")
                 return names, cursor.fetchmany(n_rows)
         finally:
             driver.set_authorizer(None)

@@ -30,6 +30,7 @@ ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
 }
+LONGEST = 2000
 EXAMPLE = "n_params < 1e8 and method == 'angpt'"
 
 
@@ -40,6 +41,8 @@ def parse_where(text: str, names: Collection[str]) -> ColumnElement[bool]:
     Raises DbError for anything else and for unknown names.
     """
     spelled = re.sub(r"(?<![<>=!])=(?!=)", "==", text)
+    if len(text) > LONGEST:
+        raise DbError(f"--where: a condition of {len(text)} characters (at most {LONGEST})")
     try:
         tree = ast.parse(spelled.strip(), mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError):

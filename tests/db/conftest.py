@@ -1,7 +1,5 @@
 """Both kinds of database, fresh for each test, and studies full of journals."""
 
-import contextlib
-import itertools
 import json
 import os
 import pwd
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, text
+from sqlalchemy.pool import NullPool
 
 from db.engine import open_database
 from orchestrator.journal import Journal
@@ -19,7 +18,6 @@ from orchestrator.spec import RunSpec
 
 DEBIAN = Path("/usr/lib/postgresql")
 QUICK = "-c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_connections=100"
-NUMBERS = itertools.count()
 
 
 def postgresql_programs():
@@ -59,34 +57,41 @@ def postgresql_server():
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@contextlib.contextmanager
-def postgresql_database(server):
-    """An empty database of a test's own."""
-    name = f"test_{next(NUMBERS)}"
-    admin = create_engine(server.format(name="postgres"), isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-    yield server.format(name=name)
-    with admin.connect() as connection:
-        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-    admin.dispose()
+def emptied(server, name="postgres"):
+    """Return the address of a database of the server, with nothing in it."""
+    engine = create_engine(server.format(name=name), isolation_level="AUTOCOMMIT", poolclass=NullPool)
+    with engine.connect() as connection:
+        others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name"
+        connection.execute(text(f"{others} AND pid <> pg_backend_pid()"), {"name": name})
+        connection.execute(text("DROP SCHEMA public CASCADE"))
+        connection.execute(text("CREATE SCHEMA public"))
+    return server.format(name=name)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request, tmp_path):
     """The address of a database that does not exist yet (SQLite) or is empty (PostgreSQL)."""
     if request.param == "sqlite":
-        yield str(tmp_path / "runs.sqlite")
-        return
-    with postgresql_database(request.getfixturevalue("postgresql_server")) as address:
-        yield address
+        return str(tmp_path / "runs.sqlite")
+    return emptied(request.getfixturevalue("postgresql_server"))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"], scope="module")
+def shared_url(request, tmp_path_factory):
+    """As `url`, for all tests of a module that change nothing."""
+    if request.param == "sqlite":
+        return str(tmp_path_factory.mktemp("shared") / "runs.sqlite")
+    return emptied(request.getfixturevalue("postgresql_server"))
 
 
 @pytest.fixture
-def new_postgresql(postgresql_server):
-    """Make further empty PostgreSQL databases."""
-    with contextlib.ExitStack() as stack:
-        yield lambda: stack.enter_context(postgresql_database(postgresql_server))
+def second_postgresql(postgresql_server):
+    """The address of one more empty PostgreSQL database."""
+    engine = create_engine(postgresql_server.format(name="postgres"), isolation_level="AUTOCOMMIT", poolclass=NullPool)
+    with engine.connect() as connection:
+        if not connection.execute(text("SELECT 1 FROM pg_database WHERE datname = 'second'")).scalar():
+            connection.execute(text("CREATE DATABASE second"))
+    return emptied(postgresql_server, "second")
 
 
 @pytest.fixture

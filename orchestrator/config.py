@@ -23,15 +23,17 @@ from orchestrator.sections import (
     Section,
     Share,
     Text,
-    Texts,
     Truth,
     Whole,
     explain,
+    one_of,
     read_list,
     read_many,
 )
 from orchestrator.study import find_yaml
 from orchestrator.yaml_text import YamlText, parse_yaml
+
+MIRRORS = ("tensorboard", "mlflow", "wandb")
 
 
 class DataSource(Section):
@@ -89,6 +91,13 @@ class OwnRecipe(Section):
     schedule: Schedule | None = None
 
 
+class Mirror(Section):
+    """A logger that gets a copy of a run's metrics; `options` go to it by name."""
+
+    name: Annotated[str, BeforeValidator(one_of(*MIRRORS, what="mirror"))]
+    options: Options = {}
+
+
 class Comparison(Section):
     """A method and the baseline it is compared with, by label."""
 
@@ -142,6 +151,10 @@ def read_pairs(value: Any) -> Any:
     return tuple(read_pair(item) for item in read_list(value))
 
 
+def read_mirrors(value: Any) -> Any:
+    return tuple({"name": item} if isinstance(item, str) else item for item in read_list(value))
+
+
 def read_data(value: Any) -> Any:
     return {"corpus": value} if isinstance(value, str | list) else value
 
@@ -174,7 +187,7 @@ class Experiment(Section):
     evaluation: Evaluation = Evaluation()
     divergence: Divergence = Divergence()
     diagnostics: Annotated[Diagnostics, BeforeValidator(read_at)] = Diagnostics()
-    mirrors: Texts = ()
+    mirrors: Annotated[tuple[Mirror, ...], BeforeValidator(read_mirrors)] = ()
     log_every_steps: Count = Field(default=10, alias="log_every")
     checkpoint_every_s: Duration = Field(default=60.0, alias="checkpoint_every")
     compile: Truth = False

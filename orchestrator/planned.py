@@ -211,7 +211,7 @@ def run_settings(experiment: Experiment, point: Point, n_tokens: int, profile_na
         "log_every_steps": experiment.log_every_steps,
         "checkpoint_every_s": experiment.checkpoint_every_s,
         "compile": experiment.compile,
-        "mirrors": list(experiment.mirrors),
+        "mirrors": [mirror.model_dump() for mirror in experiment.mirrors],
         "profile": profile_name,
         "threads": profile.threads,
         "devices": profile.devices,

@@ -54,12 +54,24 @@ def plan(
     print_plan(made, study, receipt, as_json=as_json)
 
 
-def prepare(file: YAML_FILE = DEFAULT_YAML, as_json: JSON = False) -> None:
-    """Make the token shards of an experiment. Example: scalewright data prepare experiments.yaml"""
+def prepare(
+    file: YAML_FILE = DEFAULT_YAML,
+    corpus: Annotated[
+        list[Path] | None, typer.Option(help="Text, JSONL or folder, instead of the YAML's data.")
+    ] = None,
+    tokenizer: Annotated[str, typer.Option(help="With --corpus: bytes, bpe:SIZE or a tokenizer.json.")] = "bytes",
+    out: Annotated[Path, typer.Option(help="With --corpus: where the shards go, for data: {dir: OUT}.")] = Path("data"),
+    as_json: JSON = False,
+) -> None:
+    """Make the token shards of an experiment or of files. Example: scalewright data prepare --corpus my.txt"""
     from orchestrator.bill_text import print_data, show_documents
     from orchestrator.config import load_experiment
+    from orchestrator.data.prepare import prepare as prepare_files
     from orchestrator.plan import prepare_data, study_of
 
-    experiment = load_experiment(file)
-    manifest, folder = prepare_data(experiment, study_of(experiment), progress=show_documents)
+    if corpus:
+        manifest, folder = prepare_files(corpus, tokenizer, out, progress=show_documents), out
+    else:
+        experiment = load_experiment(file)
+        manifest, folder = prepare_data(experiment, study_of(experiment), progress=show_documents)
     print_data(manifest, folder, as_json=as_json)

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.config import load_experiment, read_experiment
+from orchestrator.config import Experiment, load_experiment, read_experiment
 from orchestrator.config_resources import Profile
 from orchestrator.values import Extent
+from orchestrator.yaml_text import parse_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 TEN_LINES = """\
@@ -91,6 +92,11 @@ def test_a_corpus_can_stand_for_the_data():
     assert read("data: { corpus: [a.jsonl, b.txt], tokenizer: bpe, vocab_size: 4k }\n").data.vocab_size == 4000
 
 
+def test_mirrors_have_a_short_form_and_options():
+    mirrors = read("mirrors: [tensorboard, { name: wandb, options: { project: p } }]\n").mirrors
+    assert [(mirror.name, mirror.options) for mirror in mirrors] == [("tensorboard", {}), ("wandb", {"project": "p"})]
+
+
 def test_overrides_hold_only_what_is_written():
     experiment = read("optimizer: { weight_decay: 0.05, clip_norm: none }\nschedule: { warmup: 100 steps }\n")
     assert experiment.optimizer.written() == {"weight_decay": 0.05, "clip_norm": None}
@@ -154,3 +160,31 @@ def test_the_demo_is_a_good_experiment():
 @pytest.mark.parametrize("name", ["starter.yaml", "full.yaml"])
 def test_every_template_is_a_good_experiment(name):
     load_experiment(ROOT / "orchestrator" / "templates" / name)
+
+
+def yaml_blocks() -> list[str]:
+    text = (ROOT / "docs" / "experiments-yaml.md").read_text()
+    return [block.split("```")[0] for block in text.split("```yaml\n")[1:]]
+
+
+BASE = {
+    "experiment": "docs",
+    "sizes": "{ 27k: &s { width: 32, depth: 2, heads: 2 }, 55k: *s, 141k: *s }",
+    "budgets": "[0.2M, 0.4M, 0.8M]",
+    "methods": "[gpt+, angpt]",
+}
+
+
+@pytest.mark.parametrize("block", yaml_blocks())
+def test_every_example_in_the_reference_is_good(block):
+    written = parse_yaml(block, "docs").value
+    rest = [f"{key}: {value}\n" for key, value in BASE.items() if key not in written]
+    read_experiment(block + "".join(rest))
+
+
+def test_every_key_is_in_the_reference_and_in_the_full_template():
+    reference = (ROOT / "docs" / "experiments-yaml.md").read_text()
+    template = (ROOT / "orchestrator" / "templates" / "full.yaml").read_text()
+    keys = [field.alias or name for name, field in Experiment.model_fields.items() if not field.exclude]
+    assert [key for key in keys if f"`{key}`" not in reference] == []
+    assert [key for key in keys if f"{key}:" not in template] == []

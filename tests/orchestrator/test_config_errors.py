@@ -92,6 +92,7 @@ ADDED = [
     ("data: { vocab_size: 300 }", '6: data.vocab_size: only for tokenizer: bpe; "bytes" has its own size'),
     ("compile: maybe", '6: compile: "maybe" is not true or false'),
     ("notify: &a [*a]", "6: an alias that contains itself, or too many of them"),
+    ("mirrors: tensorbord", '6: mirrors: unknown mirror "tensorbord"; did you mean "tensorboard"? (valid: tensorboard, mlflow, wandb)'),
     ("source: x", "6: source: unknown key"),
 ]  # fmt: skip
 

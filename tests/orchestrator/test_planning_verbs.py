@@ -106,6 +106,13 @@ def test_shards_made_before_are_used_by_their_folder(folder, capsys):
     assert run(["plan"]) == 0
 
 
+def test_shards_can_be_made_of_files_without_an_experiment(folder, capsys):
+    assert run(["data", "prepare", "--corpus", "text.txt", "--tokenizer", "bpe:300", "--out", "shards", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["vocab_size"] == 300
+    (folder / "experiments.yaml").write_text(GRID.replace("text.txt", "{ dir: shards }"))
+    assert run(["plan", "--dry-run"]) == 0
+
+
 def test_init_writes_a_starter_that_plans(folder, capsys):
     assert run(["init", "new"]) == 0
     assert capsys.readouterr().out.strip() == str(Path("new") / "experiments.yaml")

@@ -52,7 +52,7 @@ def collect(model: Transformer, tokens: Tensor, targets: Tensor) -> Values:
         values["logit_rms"] = [logits.float().std(-1).mean()]
         if twin.head.scale is not None:
             values["logit_scale"] = [twin.head.scale().mean()]
-    return {name: [float(value) for value in items] for name, items in values.items()}
+    return {name: [value.detach().item() for value in items] for name, items in values.items()}
 
 
 def plain_twin(model: Transformer) -> Transformer:

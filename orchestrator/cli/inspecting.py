@@ -1,7 +1,55 @@
-"""Verbs: see register."""
+"""Verbs that look into a trained model: inspect, export-checkpoint. No heavy import at the top."""
+
+from pathlib import Path
+from typing import Annotated
 
 import typer
+
+from orchestrator.cli.tables import print_json, print_rows
+
+RUN = Annotated[str, typer.Argument(help="The id of a run (4 or more leading characters).")]
+OF = Annotated[str | None, typer.Option("--of", help="The YAML file of the study; by default the one of this folder.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add this family's verbs to the command."""
+    app.command("inspect")(inspect)
+    app.command("export-checkpoint")(export_checkpoint)
+
+
+def inspect(
+    run: RUN,
+    of: OF = None,
+    gates: Annotated[
+        str | None, typer.Option(help="folded or kept while a layer is removed; folded where possible by default.")
+    ] = None,
+    windows: Annotated[int, typer.Option(help="Validation windows to look at.", min=1)] = 32,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Ask what each layer of a run does, and what its removal costs. Example: scalewright inspect 3f2a --gates kept"""
+    from orchestrator.inspect_run import inspect_run
+    from orchestrator.targets import find_study
+
+    found = inspect_run(find_study([of] if of else [])[0], run, gates=gates, n_windows=windows)
+    if as_json:
+        print_json(found)
+        return
+    title = f"{found['run_id']}: {found['method']}, gate {found['gate']}, step {found['step']}"
+    print_rows(found["layers"], title=title)
+    print(f"loss {found['loss_nats']:.4f} nats over {found['n_tokens_inspected']:,} validation tokens; "
+          f"removed with gates: {found['gates_in_removal']}")
+    print(f"norm of the stream on one repeated token over that on text: {found['norm_ratio_repeated_to_text']:.3f}")
+    for name, error in (found["factor_errors"] or {}).items():
+        print(f"factor nu_{name}: E[1/|Wx|] is {error:+.2%} off")
+
+
+def export_checkpoint(
+    run: RUN,
+    of: OF = None,
+    to: Annotated[Path | None, typer.Option(help="Folder to write; by default export/RUN in the study.")] = None,
+) -> None:
+    """Write a run as a stock Llama checkpoint, gates folded. Example: scalewright export-checkpoint 3f2a --to llama"""
+    from orchestrator.inspect_run import export_checkpoint as export
+    from orchestrator.targets import find_study
+
+    print(export(find_study([of] if of else [])[0], run, to))

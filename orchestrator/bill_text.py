@@ -1,5 +1,6 @@
 """How a plan is told: the bill as a table or JSON on stdout, the sentences around it on stderr."""
 
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -82,14 +83,24 @@ def bill_line(row: BillRow) -> dict[str, Any]:
 def summary(plan: Plan, study: Study, receipt: "PlanReceipt | None") -> list[str]:
     """Say the total, where the times come from, what exists already, and the warnings."""
     numbers = total(plan)
-    known = f"measured throughput for {plan.n_measured} of {len(plan.runs)} runs, else an assumed speed of one CPU core"
     lines = [
         f"to do: {numbers['to_do']} of {numbers['runs']} runs, {short_count(numbers['n_tokens'])} tokens, "
-        f"{numbers['flops']:.3g} FLOPs, about {duration(plan.wall_s)} of training ({known})"
+        f"{numbers['flops']:.3g} FLOPs, about {duration(plan.wall_s)} of training{at_once(plan)}"
     ]
+    if plan.n_measured < len(plan.runs):
+        lines.append(f"time: measured throughput for {plan.n_measured} of {len(plan.runs)} runs, else an assumed speed")
     if receipt is not None:
         lines.append(f"recorded in {study.database}: {receipt.n_new} new runs, {receipt.n_existing} known ones")
     return lines + [f"warning: {warning}" for warning in plan.warnings]
+
+
+def at_once(plan: Plan) -> str:
+    """Say how long the runs take side by side on this machine; a cluster decides that itself."""
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    n_jobs = min(n_cores, plan.experiment.max_parallel or n_cores, len(plan.to_do))
+    if plan.experiment.executor != "local" or n_jobs < 2:
+        return ""
+    return f", {duration(plan.wall_s / n_jobs)} with {n_jobs} at once"
 
 
 def print_data(manifest: "Manifest", folder: Path, *, as_json: bool) -> None:

@@ -10,11 +10,11 @@ from orchestrator.config_resources import Profile
 from orchestrator.plan_warnings import warn
 from orchestrator.planned import PlannedRun
 
-# One core of a 2020s server CPU, fp32, batch of about 1k tokens: fitted to plain loops at 27k to 1M parameters.
-CORE_FLOPS_PER_S = 45e9
-STEP_OVERHEAD_S = 0.002
-LAYER_OVERHEAD_S = 0.004
-START_S = 8.0  # importing torch and lightning, once a job
+# One core of a 2020s server CPU in fp32, within 20% of plain loops from 27k to 1M parameters, 0.4k to 1k tokens a step:
+# small matrices reach a part of the peak, width / (width + HALF_WIDTH) of it.
+CORE_FLOPS_PER_S = 50e9
+HALF_WIDTH = 45
+STEP_OVERHEAD_S = 0.003
 FINISHED = ("completed", "diverged")
 
 ThroughputKey = tuple[Any, ...]
@@ -34,9 +34,9 @@ def estimate_wall_s(run: PlannedRun, profile: Profile, measured: Throughputs) ->
     tokens_per_s = measured.get(throughput_key(run, profile))
     if tokens_per_s:
         return float(n_tokens / tokens_per_s)
-    flops_s = run.planned["flops_total"] / ((profile.flops_per_s or CORE_FLOPS_PER_S) * profile.devices)
-    overhead_s = STEP_OVERHEAD_S + LAYER_OVERHEAD_S * run.spec.model["depth"]
-    return float(flops_s + run.planned["n_steps"] * overhead_s)
+    width = run.spec.model["width"]
+    speed = profile.flops_per_s or CORE_FLOPS_PER_S * width / (width + HALF_WIDTH)
+    return float(run.planned["flops_total"] / (speed * profile.devices) + run.planned["n_steps"] * STEP_OVERHEAD_S)
 
 
 @dataclass(frozen=True)

@@ -56,9 +56,7 @@ def plan(
 
 def prepare(
     file: YAML_FILE = DEFAULT_YAML,
-    corpus: Annotated[
-        list[Path] | None, typer.Option(help="Text, JSONL or folder, instead of the YAML's data.")
-    ] = None,
+    corpus: Annotated[list[Path] | None, typer.Option(help="Text, JSONL or folder, instead of a YAML.")] = None,
     tokenizer: Annotated[str, typer.Option(help="With --corpus: bytes, bpe:SIZE or a tokenizer.json.")] = "bytes",
     out: Annotated[Path, typer.Option(help="With --corpus: where the shards go, for data: {dir: OUT}.")] = Path("data"),
     as_json: JSON = False,

@@ -7,6 +7,7 @@ from models.methods.lns import LNS
 from models.methods.method import Method
 from models.methods.mix_ln import MIX_LN
 from models.methods.ngpt import NGPT
+from models.methods.peri_ln import PERI_LN
 from models.methods.post_ln import POST_LN
 from models.methods.sandwich_ln import SANDWICH_LN
 from models.methods.scale_res import SCALE_RES
@@ -23,4 +24,5 @@ METHODS: dict[str, Method] = {
     "mix-ln": MIX_LN,
     "lns": LNS,
     "scale-res": SCALE_RES,
+    "peri-ln": PERI_LN,
 }

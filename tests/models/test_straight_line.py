@@ -79,6 +79,7 @@ def gate(x, s):
 def straight(method, p, tokens, shares):
     """Return logits; p: parameters by name, one dict a layer under p[l]; shares[l]: s of the layer."""
     x = p["embedding"][tokens]
+    x = rms_norm(x, p["first"]) if method == "peri-ln" else x
     for layer in range(L):
         q = p[layer]
         a, m = (lambda y, q=q: attention(q, y, treat=untreated)), (lambda y, q=q: mlp(q, y))
@@ -115,6 +116,10 @@ def deepnorm(q, x, a, m, layer, g):
 def sandwich(q, x, a, m, layer, g):
     x = g(x + rms_norm(a(rms_norm(x, q["pre_a"])), q["post_a"]))
     return g(x + rms_norm(m(rms_norm(x, q["pre_m"])), q["post_m"]))
+
+
+def peri_ln(q, x, a, m, layer, g):
+    return sandwich(q, x, a, m, layer, g)
 
 
 def mix_ln(q, x, a, m, layer, g):
@@ -156,9 +161,11 @@ def angpt(q, x, a, m, layer, g):
 
 LAYERS = {
     "gpt": pre_ln, "gpt+": gpt_plus, "pre-ln": pre_ln, "post-ln": post_ln, "deepnorm": deepnorm,
-    "sandwich-ln": sandwich, "mix-ln": mix_ln, "lns": lns, "scale-res": scale_res, "ngpt": ngpt, "angpt": angpt,
+    "sandwich-ln": sandwich,
+    "peri-ln": peri_ln, "mix-ln": mix_ln, "lns": lns, "scale-res": scale_res, "ngpt": ngpt, "angpt": angpt,
 }
 ENDS = {"embedding": "embedding.weight", "head": "head.weight", "final": "final_norm.gain",
+        "first": "embedding_norm.gain",
         "logit_scale": "head.scale.raw"}
 INSIDE = {
     "qkv": "attention.body.qkv", "attention_out": "attention.body.out", "uz": "mlp.body.uz", "mlp_out": "mlp.body.out",

@@ -23,6 +23,7 @@ IDLE = frozenset({"planned", "interrupted", "failed", "unknown", "held", "cancel
 IN_A_JOB = frozenset({"claimed", "queued", "running"})
 WISHES = {"cancel": "cancelled", "hold": "held"}
 PAUSE_S = 60.0
+CANCEL_WAIT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -59,15 +60,17 @@ def states_of(database: Database, run_ids: Sequence[str]) -> dict[str, str]:
 
 def stop_jobs(study: Study, run_ids: set[str], *, now: bool) -> set[str]:
     """Reach the jobs of runs; return the runs whose job will not start any more."""
-    stopped: set[str] = set()
+    on_slurm: dict[str, set[str]] = {}
     for chunk, pack, runs in packs_with(study, run_ids):
-        whole = all(Path(run).name in run_ids or is_over(Path(run)) for run in runs)
-        mine = {Path(run).name for run in runs} & run_ids
-        if chunk.executor == "slurm":
-            stopped |= mine if whole and stop_slurm(chunk, pack, now=now) else set()
-        elif whole:
+        if not all(Path(run).name in run_ids or is_over(Path(run)) for run in runs):
+            continue  # the job goes on with its other runs; the stop file reaches those meant
+        job = chunk.job_of(pack)
+        if chunk.executor != "slurm":
             local.end_jobs(chunk, study.jobs_dir, pack, signal.SIGKILL if now else signal.SIGTERM)
-    return stopped
+        elif job is not None:
+            on_slurm[job] = {Path(run).name for run in runs} & run_ids
+    ended = take_out_of_queue(set(on_slurm), now=now) if on_slurm else set()
+    return {run_id for job in ended for run_id in on_slurm[job]}
 
 
 def packs_with(study: Study, run_ids: set[str]) -> Iterator[tuple[Chunk, str, list[str]]]:
@@ -82,16 +85,24 @@ def is_over(run_dir: Path) -> bool:
     return (run_dir / "DONE.json").exists()
 
 
-def stop_slurm(chunk: Chunk, pack: str, *, now: bool) -> bool:
-    """Take a job out of the queue while it waits; one that runs sees the stop file. Tell whether it will not start."""
-    job = chunk.job_of(pack)
-    if job is None:
-        return False
-    if now:
-        return slurm_commands.scancel([job]).ok
-    reply = slurm_commands.scancel(["--state=PENDING", job])
+def take_out_of_queue(jobs: set[str], *, now: bool) -> set[str]:
+    """Cancel the jobs that wait, with `now` those that run too; return those that are out of the queue.
+
+    Each is named by itself: `scancel --state=PENDING ARRAY_i` takes every waiting element of the array with it (22.05).
+    """
     _, queue = slurm_commands.squeue()
-    return reply.ok and any(one.job == job and one.state == "CANCELLED" for one in queue)
+    chosen = {one.job for one in queue if one.job in jobs and (now or one.state == "PENDING")}
+    if not chosen:
+        return set()
+    slurm_commands.scancel(sorted(chosen))
+    deadline = time.monotonic() + CANCEL_WAIT_S
+    while time.monotonic() < deadline:
+        _, queue = slurm_commands.squeue()
+        left = {one.job for one in queue if one.job in chosen and one.state in ("PENDING", "RUNNING", "COMPLETING")}
+        if not left:
+            return chosen
+        time.sleep(0.2)
+    return chosen - left
 
 
 def take_back(target: Target, states: Iterable[str]) -> int:

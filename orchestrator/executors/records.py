@@ -5,7 +5,6 @@ jobs/<submission>/submission.json · <chunk>.json (one array or one launch) · <
 
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -111,9 +110,7 @@ def chunk_path(jobs_dir: Path, submission_id: str, uuid: str) -> Path:
     return jobs_dir / submission_id / f"chunk-{uuid}.json"
 
 
-def read_chunks(jobs_dir: Path, *, closed: bool = False) -> Iterator[Chunk]:
-    """Read the chunks of every submission that may still have something running (all of them with `closed`)."""
-    for path in sorted(jobs_dir.glob("*/chunk-*.json")):
-        chunk = Chunk.read(path)
-        if closed or not chunk.closed:
-            yield chunk
+def read_chunks(jobs_dir: Path, *, closed: bool = False) -> list[Chunk]:
+    """Read the chunks of every submission that may still have something running (all with `closed`), oldest first."""
+    found = (Chunk.read(path) for path in jobs_dir.glob("*/chunk-*.json"))
+    return sorted((one for one in found if closed or not one.closed), key=lambda one: (one.created, one.uuid))

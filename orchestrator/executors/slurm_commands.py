@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 COMMENT = "scalewright:"
 TIMEOUT_S = 60.0
+CANCELLED_AT_ONCE = 500
 SQUEUE_FIELDS = ("%i", "%T", "%r", "%N", "%V", "%k")
 SACCT_FIELDS = ("JobID", "State", "ExitCode", "End", "NodeList", "Cluster", "Comment")
 
@@ -191,8 +192,10 @@ def user_name() -> str:
     return getpass.getuser()
 
 
-def scancel(jobs: Sequence[str]) -> Reply:
-    return call(["scancel", *jobs])
+def scancel(jobs: Sequence[str]) -> None:
+    """Cancel jobs and array elements; those that are over already are no error."""
+    for start in range(0, len(jobs), CANCELLED_AT_ONCE):
+        call(["scancel", *jobs[start : start + CANCELLED_AT_ONCE]])
 
 
 def scontrol(*arguments: str) -> Reply:

@@ -3,9 +3,10 @@
 squeue is the present, sacct -D the past with every incarnation of a requeued job; they lag and can disagree.
 """
 
+import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.executors import slurm_commands as commands
@@ -18,6 +19,8 @@ WAITING = frozenset(
     {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 )
 AT_WORK = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"})
+LOG_CHARACTERS = 20_000
+OUT_OF_MEMORY = re.compile(r"exceeded memory limit|oom[-_ ]kill|out of memory", re.IGNORECASE)
 # Ends after which SLURM may start the job again: final only when the queue no longer has it.
 BEFORE_A_RESTART = frozenset({"REQUEUED", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "REVOKED"})
 
@@ -42,7 +45,9 @@ def look(jobs_dir: Path, chunks: Sequence[Chunk], now: float | None = None) -> L
     for record in accounted:
         incarnations.setdefault(record.job, []).append(record)
     facts = {
-        (chunk.uuid, pack): facts_of(chunk, pack, queue_reply.ok, queued, incarnations, now or time.time())
+        (chunk.uuid, pack): explained(
+            facts_of(chunk, pack, queue_reply.ok, queued, incarnations, now or time.time()), jobs_dir, chunk, pack
+        )
         for chunk in kept
         for pack in chunk.packs
     }
@@ -61,6 +66,11 @@ def facts_of(
     job = chunk.job_of(pack)
     if job is None:
         return facts_of_unsubmitted(chunk, queue_answers, now)
+    if job not in queued and job not in incarnations:
+        job = commands.array_id(job)  # elements cancelled while they waited lose their numbers
+        whole = queued.get(job) or next(iter(incarnations.get(job, [])), None)
+        if whole is None or whole.state != "CANCELLED":
+            return JobFacts("absent" if queue_answers else "unreachable")
     return combine(queued.get(job), incarnations.get(job, []), queue_answers, now)
 
 
@@ -109,6 +119,17 @@ def ended(record: commands.Accounted) -> JobFacts:
     code = "" if record.exit_code in ("0:0", "") else f"exit code {record.exit_code}"
     words = f"cancelled by {user_name(record.by)}" if by_user and record.by else code
     return JobFacts("ended", record.state, words, record.ended_at, by_user)
+
+
+def explained(facts: JobFacts, jobs_dir: Path, chunk: Chunk, pack: str) -> JobFacts:
+    """Add to a job that died what only its log says: that it took more memory than it may."""
+    if facts.state != "ended" or facts.code not in ("FAILED", "OUT_OF_MEMORY"):
+        return facts
+    log = jobs_dir / chunk.submission_id / "logs" / f"{chunk.job_of(pack)}_0_log.err"
+    text = log.read_text(errors="replace")[-LOG_CHARACTERS:] if log.exists() else ""
+    if facts.code == "OUT_OF_MEMORY" or OUT_OF_MEMORY.search(text):
+        return replace(facts, reason=f"out of memory ({facts.reason})" if facts.reason else "out of memory")
+    return facts
 
 
 def user_name(uid: str) -> str:

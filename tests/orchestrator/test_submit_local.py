@@ -163,7 +163,7 @@ def test_the_notification_command_runs_once_when_the_last_job_is_over(fleet, tmp
 
 
 def four_submission(one):
-    return next(read_chunks(one.study.jobs_dir, closed=True)).submission_id
+    return read_chunks(one.study.jobs_dir, closed=True)[0].submission_id
 
 
 def test_two_submissions_at_once_share_the_runs_and_none_is_doubled(fleet):

@@ -90,8 +90,7 @@ class Cluster:
         self.start_munge()
         if self.accounting:
             self.start_database()
-        self.daemon("slurmctld", ["slurmctld", "-D", "-i", "-f", str(self.conf)])
-        wait_until(self.controller_is_up, 15, "slurmctld")
+        self.start_controller()
         for node in self.nodes:
             self.start_node(node)
         wait_until(lambda: len(self.usable_nodes()) == self.n_nodes, 20, "the nodes")
@@ -101,6 +100,10 @@ class Cluster:
                 15,
                 "sacct",
             )
+
+    def start_controller(self) -> None:
+        self.daemon("slurmctld", ["slurmctld", "-D", "-i", "-f", str(self.conf)])
+        wait_until(self.controller_is_up, 15, "slurmctld")
 
     def stop(self) -> None:
         if "slurmctld" in self.daemons:

@@ -18,6 +18,7 @@ from orchestrator.sections import (
     Budget,
     Count,
     Duration,
+    Name,
     Options,
     Positive,
     Section,
@@ -166,7 +167,7 @@ def read_at(value: Any) -> Any:
 class Experiment(Section):
     """One named grid: what is trained, how, and where."""
 
-    name: Text = Field(alias="experiment")
+    name: Name = Field(alias="experiment")
     data: Annotated[DataSource, BeforeValidator(read_data)] = DataSource()
     sizes: Annotated[dict[str, Size], BeforeValidator(read_sizes)]
     budgets: Annotated[dict[str, Budget], BeforeValidator(read_budgets)]

@@ -39,9 +39,13 @@ def read_axes(value: Any) -> dict[str, tuple[Any, ...]]:
 def read_axis(axis: str, value: Any) -> tuple[Any, ...]:
     reader = AXES.get(axis) or override_reader(axis)
     try:
-        return tuple(reader(item) for item in read_many(value))
+        return tuple(hashable(reader(item)) for item in read_many(value))
     except ValueError as error:
         raise PydanticCustomError("bad_value", "{message}", {"key": axis, "message": str(error)}) from None
+
+
+def hashable(value: Any) -> Any:
+    return tuple(map(hashable, value)) if isinstance(value, list) else value
 
 
 def is_axis(key: str) -> bool:

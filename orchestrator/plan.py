@@ -44,16 +44,14 @@ def prepare_data(experiment: Experiment, study: Study, *, progress: Progress | N
     from orchestrator.data.prepare import prepare
 
     data, here = experiment.data, Path(experiment.source.file).resolve().parent
-    if data.dir is not None:
-        folder = here / data.dir
-        return manifest.read(folder), folder
     sources, tokenizer = data_sources(experiment, here), tokenizer_name(experiment, here)
-    folder = study.data_dir / folder_name(sources, tokenizer, data.validation)
+    folder = here / data.dir if data.dir else study.data_dir / folder_name(sources, tokenizer, data.validation)
     try:
-        made = prepare(sources, tokenizer, folder, validation_fraction=data.validation, progress=progress)
+        if data.dir:
+            return manifest.read(folder), folder
+        return prepare(sources, tokenizer, folder, validation_fraction=data.validation, progress=progress), folder
     except UserError as error:
         raise experiment.source.error(("data",), str(error)) from None
-    return made, folder
 
 
 def data_sources(experiment: Experiment, here: Path) -> list[str | Path]:

@@ -153,7 +153,7 @@ class Planner:
         model, counts = self.model(*model_key), self.counts(model_key)
         plain = self.counts((point.size, None, point.context, ()))
         n_tokens = tokens_of(self.experiment.budgets[point.budget], plain, point.batch * point.context)
-        rate, rule = self.rate(point, method, counts["n_params_non_embedding"], n_tokens)
+        rate, rule = self.rate(point, method, plain["n_params_non_embedding"], n_tokens)
         options = training_options(self.experiment, point, method, size)
         training = training_identity(self.experiment, point, options, n_tokens=n_tokens, lr_peak=rate)
         spec = RunSpec(model.to_dict(), self.data, training)

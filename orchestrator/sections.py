@@ -10,6 +10,8 @@ from orchestrator import values
 from orchestrator.errors import UserError
 from orchestrator.yaml_text import KeyPath, YamlText
 
+LONGEST_NAME = 100
+
 
 class Section(BaseModel):
     """A mapping in the YAML; a key that is not declared is refused with the nearest valid one."""
@@ -35,7 +37,17 @@ class Section(BaseModel):
 def read_text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"expected a text, got {describe_kind(value)}")
+    if not value.isprintable():
+        raise ValueError(f"{values.show(value)} must be one line of printable text")
     return value
+
+
+def read_name(value: Any) -> str:
+    """Read a name that may also name a file."""
+    name = read_text(value)
+    if not set("/\\:").isdisjoint(name) or name.startswith(".") or len(name) > LONGEST_NAME:
+        raise ValueError(f"{values.show(name)} must be a name without / \\ or :, of at most {LONGEST_NAME} characters")
+    return name
 
 
 def read_options(value: Any) -> dict[str, Any]:
@@ -76,6 +88,7 @@ def describe_kind(value: Any) -> str:
 
 
 Text = Annotated[str, BeforeValidator(read_text)]
+Name = Annotated[str, BeforeValidator(read_name)]
 Texts = Annotated[tuple[Text, ...], BeforeValidator(read_list)]
 Count = Annotated[int, BeforeValidator(values.read_positive_count)]
 Whole = Annotated[int, BeforeValidator(values.read_count)]

@@ -184,7 +184,7 @@ def guess(value: Any) -> Any:
 def show(value: Any) -> str:
     if value is None:
         return "an empty value"
-    text = str(value)
+    text = " ".join(str(value).split()) or str(value)
     return f'"{text}"' if len(text) <= 60 else f'"{text[:57]}..."'
 
 

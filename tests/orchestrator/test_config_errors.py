@@ -3,6 +3,7 @@
 
 import pytest
 
+from models.methods import METHODS
 from orchestrator.config import load_experiment, read_experiment
 from orchestrator.errors import UserError
 from orchestrator.grid import expand
@@ -15,7 +16,7 @@ budgets: [0.2M]
 methods: [gpt+]
 """
 
-METHODS = "gpt, gpt+, angpt, ngpt, pre-ln, post-ln, deepnorm, sandwich-ln, mix-ln, lns, scale-res"
+METHOD_NAMES = ", ".join(METHODS)
 METHOD_KEYS = (
     "label, method, options, gate, gate_options, init, init_options, experimental, recipe, lr, optimizer, schedule"
 )
@@ -25,7 +26,7 @@ REPLACED = [
     (
         "gpt+]",
         "gtp+]",
-        f'5: methods[0]: unknown method "gtp+"; did you mean "gpt+"? (valid: {METHODS})',
+        f'5: methods[0]: unknown method "gtp+"; did you mean "gpt+"? (valid: {METHOD_NAMES})',
     ),
     ("[gpt+]", "[{methd: gpt+}]", f'5: methods[0].methd: unknown key; did you mean "method"? (valid: {METHOD_KEYS})'),
     (
@@ -49,6 +50,8 @@ REPLACED = [
     ("[0.2M]", "[0.2M", "4: not valid YAML: this '[' is not closed"),
     ("  small:", "\tsmall:", "3: not valid YAML: a tab cannot indent; use spaces"),
     ("tiny", "tiny: er", "1: not valid YAML: unexpected ':' (quote a text that holds ': ', or start a new line)"),
+    ("tiny", "a/b", '1: experiment: "a/b" must be a name without / \\ or :, of at most 100 characters'),
+    ("tiny", '"a\\nb"', '1: experiment: "a b" must be one line of printable text'),
     ("tiny", "", "1: experiment: expected a text, got nothing"),
 ]  # fmt: skip
 

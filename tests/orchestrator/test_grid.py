@@ -90,6 +90,11 @@ def test_an_override_of_the_optimiser_is_read_by_its_declared_type():
     assert dict(point.overrides)["optimizer.clip_norm"] is None
 
 
+def test_an_option_that_is_a_list_can_be_an_axis():
+    added = "grid:\n  - { size: a, budget: 1M, seed: 0, method: gpt+, gate_options.values: [[0.1, 0.2], [0.3, 0.4]] }\n"
+    assert [dict(point.overrides)["gate_options.values"] for point in points(added)] == [(0.1, 0.2), (0.3, 0.4)]
+
+
 def test_selectors_that_match_nothing_are_named():
     added = "exclude: [{ size: a }, { seed: 9 }]\nholdout: [{ batch: 77 }]\n"
     added += "grid:\n  - { size: [a, b], exclude: [{ size: c }] }\n"

@@ -60,6 +60,12 @@ def warnings_of(added: str = "", base: str = GRID):
     return price(experiment, plan_runs(experiment, Data()), states={}, measured={}).warnings
 
 
+def plain_shape(run) -> ModelSpec:
+    """The shape of a run with the method that budgets and rates count by."""
+    plain = {"method": "pre-ln", "method_options": {}, "init": None, "init_options": {}}
+    return ModelSpec.from_dict(run.spec.model | plain)
+
+
 def test_every_point_is_a_run_and_the_cheapest_comes_first():
     runs = runs_of()
     assert len(runs) == len({run.run_id for run in runs}) == 18
@@ -77,15 +83,13 @@ def test_a_budget_is_rounded_up_to_whole_steps():
 
 def test_tokens_per_parameter_are_equal_for_every_method_of_a_size():
     for run in runs_of(base=GRID.replace("0.3M, 0.6M, 1.2M", "20x")):
-        shape = run.spec.model | {"method": "pre-ln", "method_options": {}, "init": None, "init_options": {}}
-        wanted = 20 * n_params(ModelSpec.from_dict(shape), "non-embedding")
+        wanted = 20 * n_params(plain_shape(run), "non-embedding")
         assert 0 <= run.spec.training["n_tokens"] - wanted < 512
 
 
 def test_a_budget_in_flops_buys_that_many_of_the_plain_shape():
     for run in runs_of(base=GRID.replace("0.3M, 0.6M, 1.2M", "1e12 FLOPs")):
-        shape = run.spec.model | {"method": "pre-ln", "method_options": {}, "init": None, "init_options": {}}
-        per_token = flops_per_token(ModelSpec.from_dict(shape))
+        per_token = flops_per_token(plain_shape(run))
         assert 0 <= run.spec.training["n_tokens"] * per_token - 1e12 < 512 * per_token
 
 
@@ -273,7 +277,7 @@ def test_a_stored_law_gives_each_method_its_rate(tmp_path):
     study = Study.at(tmp_path, database=str(tmp_path / "runs.sqlite"))
     store_law(study)
     for run in plan(experiment, Data(), study).runs:
-        n, d = run.planned["n_params_non_embedding"], run.spec.training["n_tokens"]
+        n, d = n_params(plain_shape(run), "non-embedding"), run.spec.training["n_tokens"]
         expected = {"gpt+": 2.0 * n**-0.5, "angpt": 3.0 * n**-0.5 * d**0.1}[run.label]
         assert run.spec.training["optimizer"]["lr_peak"] == pytest.approx(expected)
 

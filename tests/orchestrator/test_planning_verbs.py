@@ -106,6 +106,14 @@ def test_shards_made_before_are_used_by_their_folder(folder, capsys):
     assert run(["plan"]) == 0
 
 
+def test_a_folder_without_shards_is_located(folder, capsys):
+    (folder / "experiments.yaml").write_text(GRID.replace("text.txt", "{ dir: nowhere }"))
+    assert run(["plan"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("scalewright: experiments.yaml:2: data: ")
+    assert "nowhere" in err
+
+
 def test_shards_can_be_made_of_files_without_an_experiment(folder, capsys):
     assert run(["data", "prepare", "--corpus", "text.txt", "--tokenizer", "bpe:300", "--out", "shards", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["vocab_size"] == 300

@@ -67,6 +67,16 @@ class Database:
                 connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": WRITE_LOCK})
             yield connection
 
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Hold a connection that does nothing: SQLite moves its log into the file whenever the last one is closed."""
+        self.leave_parent()
+        idle = self.engine.raw_connection()
+        try:
+            yield
+        finally:
+            idle.close()
+
     def leave_parent(self) -> None:
         """Forget connections that came over a fork: they belong to the parent."""
         if self._pid[0] != os.getpid():

@@ -128,19 +128,25 @@ def sync_database(db: Database, runs_dir: Path, *, wait_s: float = 0.0, anew: bo
     """Do what `sync` says with an open database; anew: as `rebuild` says."""
     began, owner = time.monotonic(), Owner()
     receipt = SyncReceipt(notice=db.notice, anew=anew)
-    receipt.skipped = wait_for_lease(db, owner, wait_s)
-    if not receipt.skipped:
-        try:
-            if anew:
-                forget(db, owner)
-            ingest(db, runs_dir, owner, receipt)
-        except LeaseLostError as lost:
-            receipt.skipped = str(lost)
-        finally:
-            release(db, owner)
+    with db.kept_open():
+        receipt.skipped = wait_for_lease(db, owner, wait_s)
+        if not receipt.skipped:
+            sync_as_holder(db, runs_dir, owner, receipt)
     receipt.n_runs = len(receipt.touched)
     receipt.seconds = time.monotonic() - began
     return receipt
+
+
+def sync_as_holder(db: Database, runs_dir: Path, owner: Owner, receipt: SyncReceipt) -> None:
+    """Read everything new while the lease is ours, and give it back."""
+    try:
+        if receipt.anew:
+            forget(db, owner)
+        ingest(db, runs_dir, owner, receipt)
+    except LeaseLostError as lost:
+        receipt.skipped = str(lost)
+    finally:
+        release(db, owner)
 
 
 def forget(db: Database, owner: Owner) -> None:

@@ -4,11 +4,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.analyze import Analysis
+from orchestrator.answers.answer import show_table
 from orchestrator.asked import Asked
 from orchestrator.cli.tables import print_json, print_rows
 from orchestrator.law_fits import FitRequest, Fitted, fit_as_asked, together_json
 from orchestrator.pages import Page
-from orchestrator.report import Table
 from orchestrator.wording import counted, number
 
 
@@ -36,15 +36,6 @@ def show_analysis(analysis: Analysis) -> None:
         show_table(table)
     for line in (*map(sentence, analysis.comparisons), *excluded_words(analysis), *cautions(analysis)):
         print(f"- {line}")
-
-
-def show_table(table: Table) -> None:
-    """Print one table and its notes."""
-    print_rows(table.rows, title=table.title, empty=f"{table.title}: nothing to show")
-    if table.rows:
-        for note in table.notes:
-            print(f"  {note}")
-        print()
 
 
 def print_fits(asked: Asked, request: FitRequest, *, as_json: bool) -> None:

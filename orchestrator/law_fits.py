@@ -36,6 +36,7 @@ class FitRequest:
     exclude_worst: int = 0
     n_bootstrap: int = 0
     level: float = 0.95
+    profile: str = "auto"
 
     def rules(self) -> "PointRules":
         from fitting.frame import PointRules
@@ -81,6 +82,17 @@ def fit_as_asked(study: Study, experiment: str, request: FitRequest) -> tuple[Fi
     )
 
 
+def read_runs(study: Study, experiment: str, holdout: str = "exclude") -> "pd.DataFrame":
+    """Read the runs of a study's experiment; raises UserError where none has ended."""
+    from db.engine import open_database
+
+    database = open_database(study.database, create=False)
+    try:
+        return runs_to_fit(database, experiment, holdout)
+    finally:
+        database.close()
+
+
 def runs_to_fit(database: "Database", experiment: str, holdout: str = "exclude") -> "pd.DataFrame":
     """Read the runs of an experiment, those that meet the condition `holdout` marked as held out."""
     from db.frames import final_losses
@@ -108,7 +120,7 @@ def groups(points: "Points", request: FitRequest) -> list[tuple[str, "Points"]]:
 def fit_group(points: "Points", request: FitRequest) -> "FitResult":
     from fitting.fit import fit
 
-    return fit(points, request.law, request.objective, request.delta, level=request.level)
+    return fit(points, request.law, request.objective, request.delta, level=request.level, profile=request.profile)
 
 
 def held_out_points(runs: "pd.DataFrame", request: FitRequest) -> "pd.DataFrame":

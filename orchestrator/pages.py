@@ -23,9 +23,16 @@ class Page:
     """A report as written: the analysis behind it, its two tables, and where it is."""
 
     analysis: Analysis
+    report: Report
     laws: Table
     speed_ups: Table
     path: Path
+
+    @property
+    def files(self) -> list[Path]:
+        """Every picture (PNG) and the page, as written."""
+        names = [picture.name for picture in pictures_of(self.report)]
+        return [*(self.path.parent / f"{name}.png" for name in names), self.path]
 
 
 def report_experiment(study: Study, experiment: str, *, compare: tuple[tuple[str, str], ...] = ()) -> Page:
@@ -34,7 +41,7 @@ def report_experiment(study: Study, experiment: str, *, compare: tuple[tuple[str
     report = build_report(analysis)
     path = write_report(report, figures_dir(study, experiment))
     record_pictures(study, analysis, report, path.parent)
-    return Page(analysis, laws_table(analysis), pairs_table(analysis), path)
+    return Page(analysis, report, laws_table(analysis), pairs_table(analysis), path)
 
 
 def pairs_table(analysis: Analysis) -> Table:

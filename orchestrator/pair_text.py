@@ -170,3 +170,15 @@ def sentence(pair: PairReading) -> str:
     if seconds is not None:
         told += f", {ratio_words(seconds)} the seconds at the throughput measured here"
     return f"{told}; {change}."
+
+
+def sharing_words(pair: PairReading) -> list[str]:
+    """Say whether the exponents of both methods may be taken as equal, which decides the form of the multiplier."""
+    test = pair.comparison.sharing
+    if test is None:
+        return []
+    decided = "shared" if test.shared else "not shared: the multiplier depends on compute"
+    return [
+        f"exponents of {test.law} {decided} (F test p = {number(test.p_value, 2)}, "
+        f"AICc {number(test.aicc_shared)} shared, {number(test.aicc_separate)} separate)"
+    ]

@@ -1,10 +1,11 @@
 """The figures of an analysis: each takes frames and fits out of it, calls FIGURES, and words the caption."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.analyze import COMPUTE_LAW, Analysis
 from orchestrator.pair_text import UNIT_WORDS
-from orchestrator.pairs import DIRECTIONS
+from orchestrator.pairs import DIRECTIONS, PairReading
 from orchestrator.report import Picture
 from orchestrator.wording import interval, number
 
@@ -65,26 +66,36 @@ def tokens_picture(analysis: Analysis) -> Picture:
 
 
 def speed_up_pictures(analysis: Analysis) -> tuple[Picture, ...]:
-    from fitting.figures.gallery import FIGURES
-
     if not analysis.comparisons:
         return ()
+    return (draw_pairs(analysis.comparisons, "speed-ups", seed_words(analysis)),)
+
+
+def pair_picture(pair: PairReading) -> Picture:
+    """Draw one comparison alone; its name carries the labels."""
+    name = "".join(c if c.isalnum() or c in "-_." else "-" for c in f"compare-{pair.method}-{pair.baseline}")
+    return draw_pairs([pair], name, "")
+
+
+def draw_pairs(pairs: Sequence[PairReading], name: str, words: str) -> Picture:
+    from fitting.figures.gallery import FIGURES
+
     note = (
         "Large: pooled over sizes and budgets, bar: 95% interval. Small: single cells; hollow: extrapolated.\n"
-        f"{seed_words(analysis)} Both axes and intervals are of ratios; 1 means no difference."
+        f"A ratio of 1 means no difference. {words}"
     )
-    figure = FIGURES["speed-ups"](*speed_up_frames(analysis), note=note)
+    figure = FIGURES["speed-ups"](*speed_up_frames(pairs), note=note.strip())
     caption = "What the baseline needs to reach the method's final loss, over what the method used to reach it."
-    return (Picture("speed-ups", figure, caption),)
+    return Picture(name, figure, caption)
 
 
-def speed_up_frames(analysis: Analysis) -> "tuple[pd.DataFrame, pd.DataFrame]":
+def speed_up_frames(pairs: Sequence[PairReading]) -> "tuple[pd.DataFrame, pd.DataFrame]":
     """Put comparisons into the two frames that the figure takes: pooled ratios, and the cells behind them."""
     import pandas as pd
 
     pooled: list[dict[str, Any]] = []
     cells: list[dict[str, Any]] = []
-    for pair in analysis.comparisons:
+    for pair in pairs:
         for unit, words in UNIT_WORDS.items():
             named = {"method": pair.method, "baseline": pair.baseline, "unit": words}
             one = pair.ratio(unit)

@@ -123,15 +123,19 @@ def profile(
     """
     figure = new_figure(6.4, 4.0)
     axes = figure.subplots()
-    axes.plot(curve["value"], curve["rise"], color=BLUE)
-    axes.axhline(threshold, color=VERMILION, linestyle="--", linewidth=1.2, label="95% threshold")
+    curve = curve.dropna()
+    rise = curve["rise"] / threshold
+    axes.plot(curve["value"], rise, color=BLUE)
+    axes.axhline(1.0, color=VERMILION, linestyle="--", linewidth=1.2, label="what chance allows (95%)")
     axes.axvline(estimate, color="#555555", linewidth=1, label=f"estimate {estimate:.4g}")
     left, right = float(curve["value"].min()), float(curve["value"].max())
     axes.axvspan(max(low, left), min(high, right), color=BLUE, alpha=0.1, linewidth=0)
     axes.set_xlim(left, right)
-    axes.set_ylim(0, min(float(curve["rise"].max()) * 1.05, 6 * threshold) or 1.0)
+    axes.set_ylim(0, min(max(float(rise.max()) * 1.05, 1.2), 6.0))
+    if right > 20 * left > 0:
+        log_axis(axes, "x")
     axes.set_xlabel(parameter)
-    axes.set_ylabel("rise of the objective over its minimum")
+    axes.set_ylabel("how much worse the fit gets (1: the 95% limit)")
     axes.set_title(f"{parameter}: {interval_in_words(low, high)}")
     axes.legend(loc="upper center")
     footnote(figure, note)

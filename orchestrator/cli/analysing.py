@@ -1,24 +1,37 @@
 """Verbs that analyse: fit, figures, report, compare, hyper, design, forecast."""
 
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from orchestrator.answers.answer import Answer
+    from orchestrator.asked import Asked
+    from orchestrator.law_fits import FitRequest
+
 PLACE = Annotated[str, typer.Argument(help="A YAML file, or the name of an experiment in this folder's database.")]
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+LEVEL = Annotated[float, typer.Option(help="Level of the intervals.", min=0.5, max=0.999)]
 DEFAULT_PLACE = "experiments.yaml"
 
 
 def register(app: typer.Typer) -> None:
     """Add this family's verbs to the command."""
-    for verb in (fit, figures, report):
+    for verb in (fit, compare, hyper, design, forecast, figures, report):
         app.command(verb.__name__)(verb)
 
 
 def fit(
     place: PLACE = DEFAULT_PLACE,
-    law: Annotated[str | None, typer.Option(help="Fit this law alone: chinchilla, power, pure-power, ...")] = None,
+    law: Annotated[
+        str | None,
+        typer.Option(
+            help="Fit this law alone: chinchilla, chinchilla-shared, power, pure-power, power-shared, kaplan, broken, "
+            "repeated-data, isoflop, isoflop-akima or envelope."
+        ),
+    ] = None,
     objective: Annotated[str, typer.Option(help="huber, lad, log-l2 or raw-l2 (a sum over runs).")] = "huber",
     delta: Annotated[float | None, typer.Option(help="Width of the Huber objective, in log loss.")] = None,
     n_convention: Annotated[
@@ -26,13 +39,24 @@ def fit(
     ] = "non-embedding",
     flop_convention: Annotated[str, typer.Option(help="stored, or 6nd under the N convention.")] = "stored",
     by: Annotated[
-        str, typer.Option(help="Fit apart by this column (label, method, size ...); none: together.")
+        str, typer.Option(help="Fit apart by this column (label, method, size ...); none: all runs together.")
     ] = "label",
     holdout: Annotated[
         str, typer.Option(help='Runs marked holdout: exclude, include; or hold out more: "n_tokens > 4e5".')
     ] = "exclude",
     exclude_worst: Annotated[int, typer.Option(help="Leave out this many of the largest losses.", min=0)] = 0,
-    level: Annotated[float, typer.Option(help="Level of the intervals.", min=0.5, max=0.999)] = 0.95,
+    level: LEVEL = 0.95,
+    bootstrap: Annotated[int, typer.Option(help="Resample the runs so many times, for second intervals.", min=0)] = 0,
+    specification_curve: Annotated[
+        bool, typer.Option("--specification-curve", help="Fit under every objective, N convention and exclusion.")
+    ] = False,
+    rolling_origin: Annotated[
+        bool, typer.Option("--rolling-origin", help="Predict dearer runs from cheaper ones, at every cut.")
+    ] = False,
+    profile: Annotated[str | None, typer.Option(help="Show how much worse the fit gets along this parameter.")] = None,
+    diagnostics: Annotated[
+        bool, typer.Option("--diagnostics", help="Residuals, leverage, and the influence of each run.")
+    ] = False,
     as_json: JSON = False,
 ) -> None:
     """Fit laws with intervals, store them, and say what the runs identify. Example: scalewright fit experiments.yaml"""
@@ -50,18 +74,112 @@ def fit(
         by=by,
         holdout=holdout,
         exclude_worst=exclude_worst,
+        n_bootstrap=bootstrap,
         level=level,
     )
-    if law is None and not as_json and request == FitRequest():
+    flags = {
+        "bootstrap": bootstrap > 0,
+        "specification-curve": specification_curve,
+        "rolling-origin": rolling_origin,
+        "diagnostics": diagnostics,
+    }
+    wanted = [name for name, given in flags.items() if given]
+    if wanted or profile:
+        show_trust(asked, request, wanted, profile, as_json=as_json)
+    elif law is None and not as_json and request == FitRequest():
         print_analysis(asked)
     else:
         print_fits(asked, request, as_json=as_json)
 
 
-def figures(
+def show_trust(asked: "Asked", request: "FitRequest", wanted: list[str], profile: str | None, *, as_json: bool) -> None:
+    """Answer each part of the trust section that was asked for; with --json one object, by the flags' names."""
+    from orchestrator.answers.answer import merge
+    from orchestrator.answers.trust import TRUST, profile_answer
+    from orchestrator.law_fits import read_runs
+
+    runs = read_runs(asked.study, asked.experiment, request.holdout)
+    answers = {name: TRUST[name](runs, request) for name in wanted}
+    if profile:
+        answers["profile"] = profile_answer(runs, request, profile)
+    show_for(asked, merge(answers), as_json=as_json)
+
+
+def show_for(asked: "Asked", answer: "Answer", *, as_json: bool) -> None:
+    from orchestrator.answers.answer import show
+    from orchestrator.pages import figures_dir
+
+    show(answer, figures_dir(asked.study, asked.experiment), as_json=as_json)
+
+
+def compare(
+    method: Annotated[str, typer.Argument(help="The label of the method, as figures show it.")],
+    baseline: Annotated[str, typer.Argument(help="The label that it is compared with.")],
     place: PLACE = DEFAULT_PLACE,
+    curve: Annotated[
+        str, typer.Option(help="fitted (a line through all budgets) or interpolated (bounds past their ends).")
+    ] = "fitted",
+    level: LEVEL = 0.95,
     as_json: JSON = False,
 ) -> None:
+    """Compare a method with its baseline, with what must be admitted. Example: scalewright compare angpt gpt+"""
+    from orchestrator.answers.comparison import comparison_answer
+    from orchestrator.asked import ask
+    from orchestrator.law_fits import read_runs
+
+    asked = ask(place)
+    runs = read_runs(asked.study, asked.experiment)
+    show_for(asked, comparison_answer(runs, method, baseline, curve=curve, level=level), as_json=as_json)
+
+
+def hyper(
+    place: PLACE = DEFAULT_PLACE,
+    setting: Annotated[str, typer.Option(help="lr_peak or batch_tokens.")] = "lr_peak",
+    as_json: JSON = False,
+) -> None:
+    """Find the best learning rate or batch and its law, and store it. Example: scalewright hyper sweep.yaml"""
+    from db.engine import open_database
+    from orchestrator.answers.hyper import hyper_answer
+    from orchestrator.asked import ask
+    from orchestrator.law_fits import read_runs
+
+    asked = ask(place)
+    runs = read_runs(asked.study, asked.experiment)
+    database = open_database(asked.study.database, create=False)
+    show_for(asked, hyper_answer(database, asked.experiment, runs, setting), as_json=as_json)
+
+
+def design(
+    file: Annotated[Path, typer.Argument(help="The YAML file of the experiment.")] = Path(DEFAULT_PLACE),
+    assume: Annotated[str, typer.Option(help="The law that is supposed, for example alpha=0.3,beta=0.3,E=1.7.")] = "",
+    scatter: Annotated[float | None, typer.Option(help="Share of its loss by which a run varies.", min=0.0)] = None,
+    as_json: JSON = False,
+) -> None:
+    """Say what a planned grid can tell, before it is run. Example: scalewright design experiments.yaml"""
+    from orchestrator.answers.design import design_answer, planned_points, read_assumed
+    from orchestrator.asked import find
+
+    asked = find(str(file))
+    answer = design_answer(planned_points(file), read_assumed(assume), scatter)
+    show_for(asked, answer, as_json=as_json)
+
+
+def forecast(place: PLACE = DEFAULT_PLACE, as_json: JSON = False) -> None:
+    """Predict runs that have not ended, and score earlier forecasts. Example: scalewright forecast experiments.yaml"""
+    from db.engine import open_database
+    from db.frames import runs as list_runs
+    from orchestrator.answers.forecast import forecast_answer
+    from orchestrator.asked import ask
+    from orchestrator.law_fits import read_runs
+
+    asked = ask(place)
+    runs = read_runs(asked.study, asked.experiment)
+    database = open_database(asked.study.database, create=False)
+    planned = list_runs(database, asked.experiment)
+    show_for(asked, forecast_answer(database, asked.experiment, runs, planned), as_json=as_json)
+
+
+def figures(place: PLACE = DEFAULT_PLACE, as_json: JSON = False) -> None:
     """Redraw the figures of an experiment and their page. Example: scalewright figures experiments.yaml"""
     from orchestrator.asked import ask
     from orchestrator.cli.tables import print_json
@@ -69,11 +187,10 @@ def figures(
 
     asked = ask(place)
     page = report_experiment(asked.study, asked.experiment, compare=asked.compare)
-    written = sorted(str(path) for path in page.path.parent.iterdir() if path.suffix in (".png", ".html"))
     if as_json:
-        print_json(written)
+        print_json([str(path) for path in page.files])
     else:
-        print("\n".join(written))
+        print("\n".join(map(str, page.files)))
 
 
 def report(place: PLACE = DEFAULT_PLACE) -> None:

@@ -1,0 +1,1 @@
+"""What the analysing verbs answer: one module a verb, each a function from runs to an Answer."""

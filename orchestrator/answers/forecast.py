@@ -1,0 +1,153 @@
+"""The answer of `forecast`: the loss expected of runs to come, and how earlier forecasts fared."""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.answers.answer import Answer
+from orchestrator.report import Picture, Table
+from orchestrator.wording import counted, number, percent
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from db.engine import Database
+    from fitting.forecast import Forecast
+
+LAW = "forecast"  # the name under which a forecast is stored
+N_DRAWN = 40
+ENDED = ("completed", "diverged")
+
+
+def forecast_answer(database: "Database", experiment: str, runs: "pd.DataFrame", planned: "pd.DataFrame") -> Answer:
+    """Predict every run not yet ended from those that have, store the forecast, and score the ones made before.
+
+    runs: final losses; planned: run_id, n_tokens_planned, flops_planned of every run. Raises FittingError where no
+    method has enough finished runs.
+    """
+    scores = score(earlier(database, experiment), runs)
+    pending = pending_runs(runs, planned)
+    made = predict(runs, pending) if len(pending) else None
+    if made is not None:
+        store(database, experiment, made)
+    tables = [forecast_table(made.rows)] if made is not None else []
+    tables += [score_table(scores)] if len(scores) else []
+    lines = [*(made.warnings if made is not None else ["every run has ended: nothing left to forecast"])]
+    lines += [score_words(scores)] if len(scores) else []
+    value = {
+        "pending": made.rows.to_dict("records") if made is not None else [],
+        "scored": scores.to_dict("records"),
+        "warnings": lines,
+    }
+    return Answer(tuple(tables), lines=tuple(lines), pictures=pictures(made, scores), value=value)
+
+
+def pending_runs(runs: "pd.DataFrame", planned: "pd.DataFrame") -> "pd.DataFrame":
+    """Return the runs still to end, with the tokens and FLOPs that they were planned with."""
+    waiting = runs[~runs["state"].isin([*ENDED, "cancelled"])].drop(columns=["n_tokens", "flops", "loss_nats"])
+    named = planned[["run_id", "n_tokens_planned", "flops_planned"]]
+    return waiting.merge(named, on="run_id").rename(columns={"n_tokens_planned": "n_tokens", "flops_planned": "flops"})
+
+
+def predict(runs: "pd.DataFrame", pending: "pd.DataFrame") -> "Forecast":
+    from fitting.forecast import forecast
+
+    return forecast(runs[~runs["run_id"].isin(pending["run_id"])], pending)
+
+
+def store(database: "Database", experiment: str, made: "Forecast") -> str:
+    from db.store import record_fit
+    from fitting.result import jsonable
+
+    record = {"law": LAW, "objective": None, "rows": jsonable(made.rows.to_dict("records"))}
+    entered = [run for result in made.fits.values() for run in result.provenance.run_ids]
+    return record_fit(database, record, entered, experiment=experiment)
+
+
+def earlier(database: "Database", experiment: str) -> dict[str, Mapping[str, Any]]:
+    """Return the oldest stored forecast of each run: what was said when least was known."""
+    from db.frames import fits
+
+    stored = fits(database, experiment)
+    found: dict[str, Mapping[str, Any]] = {}
+    for record in stored.loc[stored["law"] == LAW, "record"]:  # newest first, so the oldest stays
+        found |= {row["run_id"]: row for row in json.loads(record)["rows"]}
+    return found
+
+
+def score(told: Mapping[str, Mapping[str, Any]], runs: "pd.DataFrame") -> "pd.DataFrame":
+    """Set measured losses beside the forecasts made before: predicted, low, high, measured, error, inside."""
+    import pandas as pd
+
+    ended = runs[(runs["state"] == "completed") & runs["loss_nats"].notna()].set_index("run_id")["loss_nats"].to_dict()
+    rows = [
+        {name: row[name] for name in ("run_id", "name", "label", "law", "predicted", "low", "high")}
+        | {"measured": float(ended[run_id])}
+        for run_id, row in told.items()
+        if run_id in ended
+    ]
+    columns = ["run_id", "name", "label", "law", "predicted", "low", "high", "measured"]
+    table = pd.DataFrame(rows, columns=columns)
+    inside = (table["measured"] >= table["low"]) & (table["measured"] <= table["high"])
+    return table.assign(error=table["predicted"] / table["measured"] - 1, inside=inside)
+
+
+def forecast_table(rows: "pd.DataFrame") -> Table:
+    from fitting.figures.style import name_of
+
+    shown = [
+        {
+            "run": str(row["run_id"])[:8],
+            "method": name_of(row["label"]),
+            "N": f"{row['n_params']:,.0f}",
+            "tokens": f"{row['n_tokens']:,.0f}",
+            "predicted loss": number(row["predicted"], 4),
+            "95% of a new run": f"[{number(row['low'], 4)}, {number(row['high'], 4)}]",
+            "decades past": number(max(row["decades"], 0.0), 2),
+            "information (nats)": number(row["information"], 2),
+            "law": row["law"],
+            "advice": row["advice"],
+        }
+        for row in rows.to_dict("records")
+    ]
+    note = (
+        "Decades past: of compute, beyond the dearest finished run of the method. Information: what the run would "
+        "teach about the law; a run that teaches little can be skipped."
+    )
+    return Table("Forecast of runs to come", tuple(shown), (note,))
+
+
+def score_table(scores: "pd.DataFrame") -> Table:
+    rows = [
+        {
+            "run": str(row["run_id"])[:8],
+            "name": row["name"],
+            "predicted": f"{number(row['predicted'], 4)} [{number(row['low'], 4)}, {number(row['high'], 4)}]",
+            "measured": number(row["measured"], 4),
+            "error": percent(row["error"], 2),
+            "inside": bool(row["inside"]),
+        }
+        for row in scores.to_dict("records")
+    ]
+    return Table("Forecasts made before, against what was measured", tuple(rows))
+
+
+def score_words(scores: "pd.DataFrame") -> str:
+    inside = int(scores["inside"].sum())
+    typical = 100 * float((scores["error"] ** 2).mean() ** 0.5)
+    return f"{inside} of {counted(len(scores), 'forecast')} held the measured loss; typical error {number(typical, 2)}%"
+
+
+def pictures(made: "Forecast | None", scores: "pd.DataFrame") -> tuple[Picture, ...]:
+    import pandas as pd
+
+    from fitting.figures.gallery import FIGURES
+
+    columns = ["name", "label", "predicted", "low", "high", "measured"]
+    parts = [scores[columns]] if len(scores) else []
+    parts += [made.rows[columns]] if made is not None else []
+    if not parts:
+        return ()
+    rows = pd.concat(parts, ignore_index=True).head(N_DRAWN)
+    note = "Bar: 95% interval of a new run. Black marker: measured; none: still to come."
+    return (Picture("forecast", FIGURES["forecast"](rows, note=note), "Forecast and measured loss."),)

@@ -1,0 +1,110 @@
+"""The answer of `hyper`: the best learning rate or batch at each size and budget, and its law, stored by name."""
+
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.answers.answer import Answer
+from orchestrator.report import Picture, Table
+from orchestrator.wording import counted, interval, number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from db.engine import Database
+    from fitting.hyper import HyperLaw, HyperResult
+
+SWEEP_NOTE = "Parabolas of log loss in the log of the setting. Crosses: their minima. Rings: at the edge of the sweep."
+
+
+def hyper_answer(database: "Database", experiment: str, runs: "pd.DataFrame", setting: str) -> Answer:
+    """Fit every cell's optimum and each method's law, store them, and say how to refer to them.
+
+    Raises FittingError where no method, size and budget has three values of the setting.
+    """
+    from fitting.hyper import fit_hyper
+
+    result = fit_hyper(runs, setting)
+    fit_id = store(database, experiment, result)
+    lines = [*result.warnings, *use_words(experiment, result, fit_id)]
+    value = result.to_record() | {"fit_id": fit_id, "experiment": experiment}
+    tables = (optima_table(result), laws_table(result))
+    return Answer(tables, lines=tuple(lines), pictures=pictures(runs, result), value=value)
+
+
+def store(database: "Database", experiment: str, result: "HyperResult") -> str:
+    """Store the laws; a later file refers to them by the experiment's name or the fit's id."""
+    from db.store import record_fit
+
+    record = {"law": f"hyper-{result.setting}", "objective": "log-l2"} | result.to_record()
+    excluded = [(exclusion.run_id, exclusion.reason) for exclusion in result.excluded]
+    return record_fit(database, record, [], excluded, experiment=experiment)
+
+
+def optima_table(result: "HyperResult") -> Table:
+    from fitting.figures.style import name_of
+
+    rows = [
+        {
+            "method": name_of(one.label),
+            "size": one.size,
+            "budget": one.budget,
+            "values tried": one.n_values,
+            f"best {result.setting}": number(one.best),
+            "95% interval": interval(one.low, one.high) if one.low == one.low else "-",
+            "loss there": number(one.loss_best, 4),
+            "lowest run at": number(one.best_run),
+            "edge": "AT THE EDGE" if one.edge else "",
+        }
+        for one in result.optima
+    ]
+    note = (
+        "At the edge: the best value is the first or last that was tried; the optimum may lie outside: widen the sweep."
+    )
+    return Table(f"Best {result.setting}", tuple(rows), (note,) if any(one.edge for one in result.optima) else ())
+
+
+def laws_table(result: "HyperResult") -> Table:
+    rows = [law_row(law) for law in result.laws.values()]
+    note = f"{result.setting} = c N^p D^q; N non-embedding parameters, D training tokens; edge optima do not enter."
+    return Table("Laws", tuple(rows), (note,) if rows else ())
+
+
+def law_row(law: "HyperLaw") -> dict[str, Any]:
+    from fitting.figures.style import name_of
+
+    parts = {name: f"{number(one.value)} {interval(one.low, one.high)}" for name, one in law.params.items()}
+    held = {name: "0 (one level only)" for name, one in law.params.items() if one.interval == "fixed"}
+    return {"method": name_of(law.label), **parts, **held, "from": counted(law.n, "optimum", "optima")}
+
+
+def use_words(experiment: str, result: "HyperResult", fit_id: str) -> list[str]:
+    if result.setting != "lr_peak" or not result.laws:
+        return []
+    return [f"stored as fit {fit_id}; in an experiments.yaml:  lr: {{rule: law, law: {experiment}}}"]
+
+
+def pictures(runs: "pd.DataFrame", result: "HyperResult") -> tuple[Picture, ...]:
+    from fitting.figures.gallery import FIGURES
+    from fitting.frame import check_points
+
+    points, optima = check_points(runs).frame, result.frame()
+    swept = points.merge(
+        optima[["label", "n_params", "n_tokens"]].drop_duplicates(), on=["label", "n_params", "n_tokens"]
+    )
+    figure = FIGURES["sweeps"](swept, optima, setting=result.setting, note=SWEEP_NOTE)
+    drawn = [Picture(f"sweeps-{result.setting}", figure, f"Final loss against {result.setting}.")]
+    laws = law_lines(result, optima)
+    if len(laws):
+        note = "Bars: 95% interval of each optimum. Lines: the fitted law. Rings: at the edge, not in the law."
+        figure = FIGURES["best-settings"](optima, laws, setting=result.setting, note=note)
+        drawn.append(Picture(f"best-settings-{result.setting}", figure, f"Best {result.setting} against size."))
+    return tuple(drawn)
+
+
+def law_lines(result: "HyperResult", optima: "pd.DataFrame") -> "pd.DataFrame":
+    """Evaluate each method's law at the sizes and budgets of its optima: label, n_params, n_tokens, value."""
+    known = optima[optima["label"].isin(list(result.laws))]
+    values = [
+        result.laws[label].at(n_params, n_tokens)
+        for label, n_params, n_tokens in zip(known["label"], known["n_params"], known["n_tokens"], strict=True)
+    ]
+    return known[["label", "n_params", "n_tokens"]].assign(value=values)

@@ -17,6 +17,7 @@ from fitting.fit import FitSettings, lay_out
 from fitting.frame import Points, unknown
 from fitting.problem import resolve
 from fitting.result import FitResult, Parameter
+from fitting.threads import single_threaded
 from fitting.uncertainty import pair_weights
 
 Array = NDArray[np.float64]
@@ -58,6 +59,7 @@ class Bootstrap:
         return Parameter(name, value, float(draws.std(ddof=1)), float(low), float(high), None, "bootstrap")
 
 
+@single_threaded
 def bootstrap(points: Points, result: FitResult, n_draws: int = 4000, *, seed: int = 0) -> Bootstrap:
     """Re-solve a fit on `n_draws` resamples of its runs (the points must be those of the fit).
 

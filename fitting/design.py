@@ -15,6 +15,7 @@ from fitting.frame import FLOPS_PER_PARAMETER_TOKEN
 from fitting.laws import LAWS
 from fitting.laws.additive import AdditiveLaw, features, predict_log_loss, theta_names
 from fitting.problem import condition_number
+from fitting.threads import single_threaded
 
 Array = NDArray[np.float64]
 
@@ -50,6 +51,7 @@ class DesignReport:
         return not self.problems
 
 
+@single_threaded
 def assess(
     design: pd.DataFrame, assumed: dict[str, float] | None = None, scatter: float = ASSUMED_SCATTER
 ) -> DesignReport:

@@ -14,6 +14,7 @@ from fitting.fit import FitSettings, lay_out
 from fitting.frame import Points
 from fitting.problem import held_at_bound, resolve
 from fitting.result import FitResult
+from fitting.threads import single_threaded
 
 Array = NDArray[np.float64]
 
@@ -40,6 +41,7 @@ class Diagnostics:
         return self.rows.sort_values("influence", ascending=False, kind="stable").head(n).reset_index(drop=True)
 
 
+@single_threaded
 def diagnose(points: Points, result: FitResult) -> Diagnostics:
     """Return residuals, leverage and influence of every run of a fit (the points must be those of the fit).
 

@@ -15,6 +15,7 @@ from fitting.losses import OBJECTIVES, Objective
 from fitting.problem import APART, Problem, best_row, certify, held_at_bound, hold, solve
 from fitting.profile import profile_range
 from fitting.result import Estimate, FitResult, Parameter, Provenance
+from fitting.threads import single_threaded
 from fitting.uncertainty import Noise, delta_covariance, noise_of, t_quantile
 
 Array = NDArray[np.float64]
@@ -93,6 +94,7 @@ def _law(law: str | Law) -> Law:
     return LAWS[law]
 
 
+@single_threaded
 def fit_points(points: Points, law: Law, settings: FitSettings) -> FitResult:
     """Fit checked points; the function behind `fit`."""
     objective = settings.resolve()

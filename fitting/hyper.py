@@ -15,6 +15,7 @@ from fitting.curve import budget_keys, level_of, size_keys
 from fitting.errors import FittingError
 from fitting.frame import Exclusion, PointRules, Points, check_points
 from fitting.result import Parameter, jsonable, parameter_line
+from fitting.threads import single_threaded
 from fitting.uncertainty import t_quantile
 
 Array = NDArray[np.float64]
@@ -99,6 +100,7 @@ def _optimum_line(setting: str, o: Optimum) -> str:
     return f"{where}: {setting} {o.best:.3g} ({o.low:.3g} to {o.high:.3g}), {o.n_values} values{edge}"
 
 
+@single_threaded
 def fit_hyper(
     points: Points | pd.DataFrame, setting: str = "lr_peak", *, rules: PointRules | None = None, level: float = 0.95
 ) -> HyperResult:

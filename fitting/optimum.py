@@ -15,6 +15,7 @@ from scipy.interpolate import Akima1DInterpolator
 from fitting.errors import FittingError
 from fitting.frame import Exclusion, PointRules, Points, check_points, unknown
 from fitting.result import Parameter, jsonable, parameter_line
+from fitting.threads import single_threaded
 
 Array = NDArray[np.float64]
 
@@ -78,6 +79,7 @@ class OptimumFit:
         return record | {"objective": "log-l2", "objective_value": None, "certificate": {}, "format": 1}
 
 
+@single_threaded
 def fit_optimum(
     points: Points | pd.DataFrame, approach: str = "isoflop", *, rules: PointRules | None = None, level: float = 0.95
 ) -> OptimumFit:

@@ -60,11 +60,15 @@ def specification_curve(
     base = rules or PointRules()
     headline = fit(frame, law, rules=base)
     rows, failed = [], []
-    for objective, convention, exclusion in product(OBJECTIVES, _conventions(frame), EXCLUSIONS):
+    choices = product(_conventions(frame), EXCLUSIONS)
+    tables = {
+        (n, out): check_points(frame, replace(base, n_convention=n, exclude_worst=base.exclude_worst + EXCLUSIONS[out]))
+        for n, out in choices
+    }
+    for objective, ((convention, exclusion), points) in product(OBJECTIVES, tables.items()):
         chosen = {"objective": objective, "n_convention": convention, "exclusion": exclusion}
-        wanted = replace(base, n_convention=convention, exclude_worst=base.exclude_worst + EXCLUSIONS[exclusion])
         try:
-            result = fit(check_points(frame, wanted), law, objective, profile="never")
+            result = fit(points, law, objective, profile="never")
         except FittingError as error:
             failed.append(f"{objective}, {convention}, {exclusion}: {error}")
             continue

@@ -3,6 +3,7 @@
 The default interval is the delta method with a t quantile on n - p degrees of freedom.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,17 +35,16 @@ def psi_moments(delta: float, sigma: float) -> tuple[float, float]:
     if not np.isfinite(delta) or sigma <= 0:
         return sigma * sigma, 1.0
     c = delta / sigma
-    inside = float(2 * stats.norm.cdf(c) - 1)
-    square = sigma**2 * (inside - 2 * c * float(stats.norm.pdf(c))) + delta**2 * 2 * float(stats.norm.sf(c))
-    if c < 1e-3:  # the difference above cancels
-        inside, square = 2 * c * float(stats.norm.pdf(0)), delta**2
-    return square, inside
+    inside, density = math.erf(c / math.sqrt(2)), math.exp(-0.5 * c * c) / math.sqrt(2 * math.pi)
+    if c < 1e-3:  # the difference below cancels
+        return delta**2, 2 * c * density
+    return sigma**2 * (inside - 2 * c * density) + delta**2 * math.erfc(c / math.sqrt(2)), inside
 
 
 def robust_scale(residuals: Array, divisor: float) -> float:
     """Return Huber's proposal-2 scale: sum min(r/s, k)^2 = divisor * E min(|z|, k)^2 under the normal."""
     k = PROPOSAL_2
-    target = float(2 * (stats.norm.cdf(k) - 0.5 - k * stats.norm.pdf(k)) + 2 * k * k * stats.norm.sf(k))
+    target = psi_moments(k, 1.0)[0]
     scale = float(np.sqrt(np.mean(residuals**2)))
     for _ in range(100):
         if scale <= 0:

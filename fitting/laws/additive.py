@@ -245,31 +245,54 @@ def _unpack(packed: Array, upper: tuple[NDArray[np.intp], ...], n_theta: int) ->
 def seeds(problem: AdditiveProblem, n_keep: int, apart: float) -> Array:
     """Return starts by variable projection: on a grid of exponents, the best coefficients by linear least squares.
 
-    Exponents of the same kind are tied over methods; of the grid the best points that lie well apart are kept.
+    Exponents of the same kind are tied over methods; of the grid the best points that lie well apart are kept. Each
+    term depends on one exponent only, so the normal equations of all grid points are looked up in products of pairs.
     """
     exponents = problem.law.exponents
     grid = GRID if len(exponents) > 1 else np.linspace(GRID[0], GRID[-1], 96)
-    shapes = np.array(list(product(grid, repeat=len(exponents))))
-    theta = _grid_theta(problem, exponents, shapes)
-    value = _relative_squares(problem, theta)
+    places = np.array(list(product(range(len(grid)), repeat=len(exponents))), dtype=np.intp)
+    coefficients = np.flatnonzero(problem.is_log).tolist()
+    columns = [_column_basis(problem, j, grid) for j in coefficients]
+    where = [_grid_index(problem, j, places) for j in coefficients]
+    solved, value = _project(columns, where, problem)
+    theta = np.zeros((len(places), len(problem.names)))
+    for k, exponent in enumerate(exponents):
+        tied = [j for j, name in enumerate(problem.names) if name.split("[")[0] == exponent]
+        theta[:, tied] = grid[places[:, [k]]]
+    theta[:, problem.is_log] = np.log(solved)
     return spread_out(theta, value, n_keep, apart)
 
 
-def _grid_theta(problem: AdditiveProblem, exponents: tuple[str, ...], shapes: Array) -> Array:
-    theta = np.zeros((len(shapes), len(problem.names)))
-    bases = [name.split("[")[0] for name in problem.names]
-    for column, exponent in enumerate(exponents):
-        theta[:, [j for j, base in enumerate(bases) if base == exponent]] = shapes[:, [column]]
-    basis = np.exp(problem.log_terms(theta))  # (grid, n_terms, n_points): terms with unit coefficients
-    design = np.einsum("gkn,knc->gnc", basis, problem.z[:, :, problem.is_log]) / np.exp(problem.log_loss)[None, :, None]
-    gram = design.transpose(0, 2, 1) @ design
-    gram += 1e-10 * np.einsum("gii->gi", gram).max(axis=1)[:, None, None] * np.eye(gram.shape[1])
-    solved = np.linalg.solve(gram, design.sum(axis=1)[:, :, None])[:, :, 0]
-    floor = 0.01 * np.exp(problem.log_loss.min())
-    theta[:, problem.is_log] = np.log(np.maximum(solved, floor))
-    return theta
+def _column_basis(problem: AdditiveProblem, index: int, grid: Array) -> Array:
+    """Return a coefficient's function of the points, over the loss, at each exponent: (n_grid, n_points)."""
+    law = problem.law
+    term = next(t for t in law.terms if t.coefficient == problem.names[index].split("[")[0])
+    k = law.terms.index(term)
+    member = problem.z[k, :, index]  # one where the point belongs to this coefficient
+    relative = member * np.exp(-problem.log_loss)
+    if term.exponent is None:
+        return relative[None]
+    tied = [j for j, name in enumerate(problem.names) if name.split("[")[0] == term.exponent]
+    return np.asarray(relative * np.exp(grid[:, None] * problem.z[k][:, tied].sum(axis=1)))
 
 
-def _relative_squares(problem: AdditiveProblem, theta: Array) -> Array:
-    predicted = np.exp(problem.log_terms(theta)).sum(axis=1)
-    return np.asarray(((np.log(predicted) - problem.log_loss) ** 2).sum(axis=1))
+def _grid_index(problem: AdditiveProblem, index: int, places: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Which row of the column's basis each grid point uses."""
+    term = next(t for t in problem.law.terms if t.coefficient == problem.names[index].split("[")[0])
+    if term.exponent is None:
+        return np.zeros(len(places), dtype=np.intp)
+    return places[:, problem.law.exponents.index(term.exponent)]
+
+
+def _project(columns: list[Array], where: list[NDArray[np.intp]], problem: AdditiveProblem) -> tuple[Array, Array]:
+    """Solve for the coefficients at every grid point; return them, floored, and the relative squares left."""
+    n = len(columns)
+    gram = np.empty((len(where[0]), n, n))
+    for c, d in combinations_with_replacement(range(n), 2):
+        gram[:, c, d] = gram[:, d, c] = (columns[c] @ columns[d].T)[where[c], where[d]]
+    target = np.stack([columns[c].sum(axis=1)[where[c]] for c in range(n)], axis=1)
+    ridge = 1e-10 * np.einsum("gii->gi", gram).max(axis=1)
+    solved = np.linalg.solve(gram + ridge[:, None, None] * np.eye(n), target[:, :, None])[:, :, 0]
+    solved = np.maximum(solved, 0.01 * np.exp(problem.log_loss.min()))
+    left = problem.n_points - 2 * (solved * target).sum(axis=1) + np.einsum("gc,gcd,gd->g", solved, gram, solved)
+    return solved, left

@@ -73,7 +73,7 @@ def news_of(part: JournalPart, row: Mapping[str, Any]) -> dict[str, Any]:
         news |= {"last_step": part.last_step, "last_tokens": part.last_tokens}
     if part.last_time is not None:
         news |= {"last_seen_at": part.last_time}
-        if row["outcome"] is None and row["started_at"] is not None:
+        if row["started_at"] is not None:
             news["wall_s"] = max(0.0, part.last_time - row["started_at"])
     return news | end_of(part)
 
@@ -84,8 +84,8 @@ def end_of(part: JournalPart) -> dict[str, Any]:
         return {}
     ended: dict[str, Any] = {name: words(part.end.get(name)) for name in ("outcome", "reason", "error")}
     ended["ended_at"] = real(part.end.get("time"))
-    spent = {name: real(part.end.get(name)) for name in ("wall_s", "train_wall_s")}
-    return ended | {name: value for name, value in spent.items() if value is not None}
+    ended["train_wall_s"] = real(part.end.get("train_wall_s"))
+    return ended
 
 
 def cut_attempts(attempts: Attempts, runs: set[int]) -> None:

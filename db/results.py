@@ -68,7 +68,7 @@ def result_row(
         "annealed": bool(final and final["annealed"]),
         "diverged": outcome == "diverged",
         "wall_s": first(real(done.get("wall_s")), total(attempts, "wall_s")),
-        "train_wall_s": first(real(done.get("train_wall_s")), total(attempts, "train_wall_s")),
+        "train_wall_s": first(real(done.get("train_wall_s")), newest_value(attempts, "train_wall_s")),
         "tokens_per_s": first(real(done.get("tokens_per_s")), newest_value(attempts, "tokens_per_s")),
         "n_attempts": len(attempts),
         "last_step": newest.get("last_step"),

@@ -61,8 +61,8 @@ attempts = Table(
     may("last_tokens", BigInteger, "tokens at last_step"),
     may("train_loss_nats", Double, "newest training loss, nats a token"),
     may("tokens_per_s", Double, "newest throughput, tokens a second"),
-    may("wall_s", Double, "wall time of the attempt, s"),
-    may("train_wall_s", Double, "wall time spent in training steps, s"),
+    may("wall_s", Double, "from its first to its newest record, s"),
+    may("train_wall_s", Double, "wall time that the run has spent in training steps so far, s"),
     comment="one process working on a run",
 )
 

@@ -36,10 +36,15 @@ def state_of(newest: Mapping[str, Any], attempts: Sequence[Mapping[str, Any]]) -
         return "interrupted", newest["reason"] or outcome
     if outcome != "failed":  # completed and diverged wait for DONE.json; fenced leaves the word to the other attempt
         return "", ""
-    why = newest["error"] or newest["reason"] or "no reason was written"
+    why = newest["reason"] or last_line(newest["error"]) or "no reason was written"
     if n_failures(attempts) > FAILURES_ALLOWED:
         return "failed", why
     return "interrupted", f"failed and will be tried again: {why}"
+
+
+def last_line(error: str | None) -> str:
+    """Return the line of a traceback that names the error."""
+    return (error or "").strip().splitlines()[-1] if (error or "").strip() else ""
 
 
 def n_failures(attempts: Sequence[Mapping[str, Any]]) -> int:

@@ -1,10 +1,11 @@
 """What a training step costs here, and what of it is ours: the system against a bare loop, step by step in turn.
 
 Prints for each demo size and method: tokens/s, the step of a bare loop (model, fused AdamW, clipping, constraint), the
-step of the system over it, and what Lightning, the journal and the data add outside the steps. One thread, fp32.
-Usage: python benchmarks/training.py [N_PAIRS]
+step of the system over it, and what Lightning, the journal and the data add outside the steps. One thread, fp32; all in
+CPU time, which other work on the machine disturbs least. Usage: python benchmarks/training.py [N_PAIRS]
 """
 
+import itertools
 import json
 import statistics
 import sys
@@ -118,36 +119,35 @@ def compare_steps(run_dir: Path, data_dir: Path, n_pairs: int) -> tuple[float, f
     for number in range(n_pairs + WARM_UP):
         batch = torch.from_numpy(sampler.read(number)[0])
         for name, step in (("bare", bare), ("system", system.step_once)):
-            began = time.perf_counter()
+            began = time.thread_time()
             step(batch)
-            times[name].append(time.perf_counter() - began)
+            times[name].append(time.thread_time() - began)
     return statistics.median(times["bare"][WARM_UP:]), statistics.median(times["system"][WARM_UP:])
 
 
-def time_around_steps(run_dir: Path, n_steps: int) -> float:
-    """Train the run for real; return the seconds a step that its training time holds besides the steps."""
-    inside = 0.0
+def time_around_steps(run_dir: Path) -> float:
+    """Train the run for real; return the seconds a step between the end of one step and the beginning of the next."""
+    spans: list[tuple[float, float]] = []
     step_once = System.step_once
 
     def timed(system: System, batch: torch.Tensor) -> None:
-        nonlocal inside
-        began = time.perf_counter()
+        began = time.thread_time()
         step_once(system, batch)
-        inside += time.perf_counter() - began
+        spans.append((began, time.thread_time()))
 
     System.step_once = timed
     try:
         train(run_dir)
     finally:
         System.step_once = step_once
-    total = json.loads((run_dir / "DONE.json").read_text())["train_wall_s"]
-    return (total - inside) / n_steps
+    between = [after[0] - before[1] for before, after in itertools.pairwise(spans)]
+    return sum(between) / len(between)
 
 
 def measure(folder: Path, data_dir: Path, size: str, method: str, n_pairs: int) -> Cost:
     run_dir = write_run(folder, data_dir, size, method, n_pairs + WARM_UP)
     bare_s, system_s = compare_steps(run_dir, data_dir, n_pairs)
-    return Cost(bare_s, system_s, time_around_steps(run_dir, n_pairs + WARM_UP))
+    return Cost(bare_s, system_s, time_around_steps(run_dir))
 
 
 def main() -> None:

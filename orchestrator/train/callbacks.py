@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from lightning.pytorch import Callback, Trainer
 
+from models.diagnostics import collect
 from orchestrator.executors.ownership import Ownership
 from orchestrator.journal import Journal
 from orchestrator.train import checkpoint
@@ -132,8 +133,6 @@ class Diagnostician(Callback):
             self.write(trainer, system)
 
     def write(self, trainer: Trainer, system: System) -> None:
-        from models.diagnostics import collect
-
         progress = system.progress
         with self.clock.paused(), trainer.precision_plugin.forward_context():
             batch = self.validation.first_batch(system.device)

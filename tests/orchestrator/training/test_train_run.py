@@ -140,6 +140,18 @@ def test_epochs_are_counted_in_whole_windows(make_run: MakeRun, read_journal: Re
     assert read_journal(run_dir, "metrics")[-1]["values"]["epochs"] == pytest.approx(N_STEPS * BATCH / n_windows)
 
 
+def test_diagnostics_are_written_at_their_tokens_and_change_nothing(make_run: MakeRun, read_journal) -> None:
+    model = {"method": "pre-ln", "gate": "gpas", "depth": 2}
+    plain = make_run("plain", model=model)
+    watched = make_run("watched", model=model, settings={"diagnostics_at": [0, 65, N_STEPS * BATCH_TOKENS]})
+    train(plain), train(watched)
+    records = read_journal(watched, "layers")
+    assert [record["step"] for record in records] == [0, 2, N_STEPS]
+    assert [len(record["values"]["activation_rms"]) for record in records] == [2, 2, 2]
+    assert records[0]["values"]["gate_alpha"] == [0.0, 0.0]  # a gate starts open
+    assert done(plain)["loss_nats"] == done(watched)["loss_nats"]
+
+
 def test_evaluations_happen_at_the_first_step_at_or_after_their_tokens(
     make_run: MakeRun, read_journal: ReadJournal
 ) -> None:

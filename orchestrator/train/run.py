@@ -22,6 +22,7 @@ from orchestrator.train.assemble import build_model, open_data, open_validation,
 from orchestrator.train.assignment import Assignment, read_assignment
 from orchestrator.train.callbacks import Diagnostician, Ending, Evaluator, Follower, Keeper, Recorder, Warmer
 from orchestrator.train.divergence import Monitor
+from orchestrator.train.mirrors import mirrored
 from orchestrator.train.progress import Clock, Progress
 from orchestrator.train.ranks import ALONE, Ranks
 from orchestrator.train.system import System
@@ -48,7 +49,8 @@ def train(
     saved = checkpoint.load_latest(job.run_dir, job.run_id)
     progress = progress_from(job, saved)
     token = new_token()
-    with Journal.open(job.run_dir, start_record(job, progress, token, code, ranks)) as journal:
+    start = start_record(job, progress, token, code, ranks)
+    with Journal.open(job.run_dir, start) as own, mirrored(own, mirrors_of(job), job.spec.to_dict()) as journal:
         owner = take_ownership(job.run_dir, journal.attempt, token)
         keeper = Keeper(job, owner, journal, clock, wall_s_before=saved["progress"]["wall_s"] if saved else 0.0)
         try:
@@ -57,6 +59,11 @@ def train(
             end_failed(journal, progress, clock, error)
             raise
         return conclude(progress, owner, journal, keeper)
+
+
+def mirrors_of(job: Assignment) -> list[dict[str, Any]]:
+    """Return the mirrors asked for; a name alone stands for a mirror without options."""
+    return [{"name": mirror} if isinstance(mirror, str) else mirror for mirror in job.settings.mirrors]
 
 
 def fit(job: Assignment, progress: Progress, saved: dict[str, Any] | None, keeper: Keeper, ranks: Ranks) -> None:

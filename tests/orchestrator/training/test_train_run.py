@@ -152,6 +152,24 @@ def test_diagnostics_are_written_at_their_tokens_and_change_nothing(make_run: Ma
     assert done(plain)["loss_nats"] == done(watched)["loss_nats"]
 
 
+def test_metrics_also_go_to_the_mirrors_asked_for(make_run: MakeRun, read_journal: ReadJournal, monkeypatch) -> None:
+    from orchestrator.train import mirrors
+
+    logged: list[tuple[int, dict[str, float]]] = []
+
+    class Logger:
+        def log_hyperparams(self, parameters: dict[str, Any]) -> None: ...
+        def finalize(self, status: str) -> None: ...
+        def log_metrics(self, values: dict[str, float], step: int) -> None:
+            logged.append((step, values))
+
+    monkeypatch.setitem(mirrors.LOGGERS, "tensorboard", lambda *_: Logger())
+    run_dir = make_run(settings={"mirrors": ["tensorboard"]})
+    assert train(run_dir) == "completed"
+    losses = [(step, values["loss_nats"]) for step, values in logged if "loss_nats" in values]
+    assert losses == [(r["step"], r["values"]["loss_nats"]) for r in read_journal(run_dir, "metrics")]
+
+
 def test_evaluations_happen_at_the_first_step_at_or_after_their_tokens(
     make_run: MakeRun, read_journal: ReadJournal
 ) -> None:

@@ -22,10 +22,12 @@ from typing import Any
 
 from orchestrator.evidence import read_run
 from orchestrator.executors import signals
+from orchestrator.executors.lanes import run_lanes
 from orchestrator.executors.place import job_place
 from orchestrator.executors.processes import Process
 from orchestrator.executors.records import Pack, read_json, write_json
 from orchestrator.snapshot import check_snapshot
+from orchestrator.train.tasks import rank_of_task
 
 PAYLOADS = {"train": "orchestrator.job", "debug": "orchestrator.executors.debug_payload"}
 INLINE = "SCALEWRIGHT_INLINE"
@@ -68,23 +70,34 @@ def run_checked(job_dir: Path, pack: Pack) -> dict[str, str]:
     if not inline:
         check_snapshot(Path(pack.root), pack.snapshot)
     signals.install()
+    if pack.payload == "train" and rank_of_task(pack.devices):  # a task besides the first trains along, no more
+        return run_payload(importlib.import_module(PAYLOADS["train"]).run_pack, job_dir, pack, job_dir.parent)
     write_json(job_dir / "started.json", {"process": Process.this().to_dict(), "job": job_place(), "time": time.time()})
     if not inline:
         threading.Thread(target=watch_for_hang, args=(job_dir, pack), daemon=True).start()
         threading.Thread(target=leave_before_training, args=(pack,), daemon=True).start()
-    payload = importlib.import_module(PAYLOADS[pack.payload])
-    outcomes = run_payload(payload.run_pack, job_dir, pack)
+    run_pack = importlib.import_module(PAYLOADS[pack.payload]).run_pack
+    submission_dir = job_dir.parent
+    if pack.lanes > 1:
+        lanes = run_lanes(job_dir, pack, lambda folder, lane: run_payload(run_pack, folder, lane, submission_dir))
+        if lanes is None:
+            return {}
+        outcomes = lanes
+    else:
+        outcomes = run_payload(run_pack, job_dir, pack, submission_dir)
     conclude(job_dir, pack, outcomes)
     return outcomes
 
 
-def run_payload(run_pack: Callable[..., dict[str, str]], job_dir: Path, pack: Pack) -> dict[str, str]:
+def run_payload(
+    run_pack: Callable[..., dict[str, str]], job_dir: Path, pack: Pack, submission_dir: Path
+) -> dict[str, str]:
     """Run the pack; a SystemExit from inside would look like success to submitit and SLURM, so it becomes an error."""
     try:
         return run_pack(
             job_dir,
-            before_run=lambda run_dir: reason_to_skip(job_dir.parent, run_dir),
-            after_run=lambda run_dir, outcome, error: note_outcome(job_dir.parent, pack, run_dir, outcome, error),
+            before_run=lambda run_dir: reason_to_skip(submission_dir, run_dir),
+            after_run=lambda run_dir, outcome, error: note_outcome(submission_dir, pack, run_dir, outcome, error),
         )
     except SystemExit as leaving:
         raise RuntimeError(f"the payload left through SystemExit({leaving.code})") from leaving

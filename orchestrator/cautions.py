@@ -33,7 +33,9 @@ def not_finished(analysis: Analysis) -> str:
 
 def single_seed(analysis: Analysis) -> str:
     seeds = analysis.points.frame.groupby(CELL)["seed"].nunique()
-    alone = int((seeds <= 1).sum())
+    alone = int((seeds == 1).sum())
+    if (seeds == 0).all():
+        return "Seeds are not known: whether points differ by more than the noise between seeds cannot be told."
     if alone == 0:
         return ""
     which = "Every point is" if alone == len(seeds) else f"{alone} of {len(seeds)} points are"

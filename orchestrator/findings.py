@@ -40,9 +40,8 @@ def laws_table(analysis: Analysis) -> Table:
 def runs_of(analysis: Analysis, label: str) -> str:
     own = analysis.points.frame[analysis.points.frame["label"] == label]
     n_all = int((analysis.runs["label"] == label).sum())
-    return (
-        f"{len(own)} of {n_all}, {counted(own['seed'].nunique(), 'seed')}, {int(own['on_frontier'].sum())} on frontier"
-    )
+    seeds = counted(own["seed"].nunique(), "seed") if own["seed"].notna().any() else "seeds not known"
+    return f"{len(own)} of {n_all}, {seeds}, {int(own['on_frontier'].sum())} on frontier"
 
 
 def parameter_words(fit: LawFit, name: str) -> str:

@@ -1,7 +1,7 @@
 """What the verb fit prints: the two tables of an analysis, or the parameters of one law."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.analyze import Analysis
 from orchestrator.answers.answer import show_table
@@ -9,7 +9,13 @@ from orchestrator.asked import Asked
 from orchestrator.cli.tables import print_json, print_rows
 from orchestrator.law_fits import FitRequest, Fitted, fit_as_asked, together_json
 from orchestrator.pages import Page
-from orchestrator.wording import counted, number
+from orchestrator.report import Table
+from orchestrator.wording import counted, interval, number
+
+if TYPE_CHECKING:
+    from fitting.frontier import Band
+
+PAST = (1.0, 10.0, 100.0)  # computes at which the frontier is given, in units of the largest run's
 
 
 def print_analysis(asked: Asked) -> None:
@@ -40,6 +46,11 @@ def show_analysis(analysis: Analysis) -> None:
 
 def print_fits(asked: Asked, request: FitRequest, *, as_json: bool) -> None:
     """Fit one law as asked, store it, and print its parameters or its JSON object."""
+    from fitting.optimum import APPROACHES
+
+    if request.law in APPROACHES:
+        print_optimum(asked, request, as_json=as_json)
+        return
     fits = fit_as_asked(asked.study, asked.experiment, request)
     if as_json:
         print_json(together_json(fits, request))
@@ -48,12 +59,26 @@ def print_fits(asked: Asked, request: FitRequest, *, as_json: bool) -> None:
         show_fit(fitted)
 
 
+def print_optimum(asked: Asked, request: FitRequest, *, as_json: bool) -> None:
+    """Find compute-optimal sizes as asked, store them, and print them or their JSON object."""
+    from db.engine import open_database
+    from orchestrator.answers.answer import show
+    from orchestrator.answers.optimum import optimum_answer
+    from orchestrator.law_fits import read_runs
+    from orchestrator.pages import figures_dir
+
+    runs = read_runs(asked.study, asked.experiment, request.holdout)
+    database = open_database(asked.study.database, create=False)
+    answer = optimum_answer(database, asked.experiment, runs, request)
+    show(answer, figures_dir(asked.study, asked.experiment), as_json=as_json)
+
+
 def show_fit(fitted: Fitted) -> None:
     result = fitted.result
-    title = (
-        f"{fitted.label}: {result.law.name}, {result.law.equation} ({counted(result.n, 'run')}, fit {fitted.fit_id})"
-    )
-    print_rows(parameter_rows(fitted), title=title)
+    print_rows(parameter_rows(fitted), title=f"{fitted.label}: {result.law.name}")
+    print(f"  {result.law.equation}; {counted(result.n, 'run')}, fit {fitted.fit_id}")
+    for table in frontier_tables(fitted):
+        show_table(table)
     for line in certificate_lines(fitted):
         print(f"  {line}")
     print()
@@ -72,6 +97,33 @@ def parameter_rows(fitted: Fitted) -> list[dict[str, Any]]:
         }
         for name, one in fitted.result.params.items()
     ]
+
+
+def frontier_tables(fitted: Fitted) -> list[Table]:
+    """Put N*, D* and L* at the fit's largest compute and past it, where the law has a frontier of its own."""
+    from fitting.frontier import frontier
+
+    if fitted.result.law.name != "chinchilla" or fitted.flops is None:
+        return []
+    found = frontier(fitted.result, [fitted.flops * factor for factor in PAST])
+    rows = [
+        {
+            "compute (FLOP)": number(float(found.flops[i])),
+            "past the runs": f"{PAST[i]:g}×" if PAST[i] > 1 else "largest run",
+            "N*": band_words(found.n_params, i),
+            "D*": band_words(found.n_tokens, i),
+            "L*": band_words(found.loss_nats, i, 4),
+        }
+        for i in range(len(found.flops))
+    ]
+    told = all(fitted.result.params[name].identified for name in ("A", "alpha", "B", "beta"))
+    note = () if told else ("These runs do not identify A, alpha, B and beta: read no optimum from this table.",)
+    return [Table("Compute-optimal by this law, C = 6 N D", tuple(rows), note)]
+
+
+def band_words(band: "Band", place: int, digits: int = 3) -> str:
+    value, low, high = (float(ends[place]) for ends in (band.value, band.low, band.high))
+    return f"{number(value, digits)} {interval(low, high, digits)}"
 
 
 def certificate_lines(fitted: Fitted) -> Sequence[str]:

@@ -58,6 +58,7 @@ class Fitted:
     result: "FitResult"
     fit_id: str
     held_out: "pd.DataFrame"
+    flops: float | None = None  # the largest compute among the runs that entered
 
 
 def fit_as_asked(study: Study, experiment: str, request: FitRequest) -> tuple[Fitted, ...]:
@@ -73,13 +74,13 @@ def fit_as_asked(study: Study, experiment: str, request: FitRequest) -> tuple[Fi
     runs = runs_to_fit(database, experiment, request.holdout)
     points = check_points(runs, request.rules())
     held_out = held_out_points(runs, request)
-    made = [(label, fit_group(group, request)) for label, group in groups(points, request)]
-    return tuple(
-        Fitted(
-            label, result, record_result(database, experiment, result, label=label), predict(result, label, held_out)
-        )
-        for label, result in made
-    )
+    fitted = []
+    for label, group in groups(points, request):
+        result = fit_group(group, request)
+        fit_id = record_result(database, experiment, result, label=label)
+        most = float(group.column("flops").max())
+        fitted.append(Fitted(label, result, fit_id, predict(result, label, held_out), most))
+    return tuple(fitted)
 
 
 def read_runs(study: Study, experiment: str, holdout: str = "exclude") -> "pd.DataFrame":

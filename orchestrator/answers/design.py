@@ -43,9 +43,10 @@ def design_answer(points: "pd.DataFrame", assumed: dict[str, float], scatter: fl
         lines += [f"{label}: {problem}" for problem in problems(reports["as planned"], truth)]
         value[label] = {name: vars(report) | {"passes": report.passes} for name, report in reports.items()}
         value[label]["alternative"] = other.to_dict("records")
+    supposed = [f"{name} = {value:g}" for name, value in truth.items()]
     note = (
-        f"Expected standard errors of L = E + A N^-α + B D^-β, if {listed([f'{k} = {v:g}' for k, v in truth.items()])} "
-        f"and a run scatters by {100 * scatter:g}% of its loss. Small runs bend more than this law says: the best case. "
+        f"Expected standard errors of L = E + A N^-α + B D^-β, if {listed(supposed)} "
+        f"and a run scatters by {100 * scatter:g}% of its loss. Small runs bend more than that: the best case. "
         "a: exponent of the optimal parameters N* ~ C^a."
     )
     table = Table("What this design can tell", tuple(rows), (note,))

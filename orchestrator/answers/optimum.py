@@ -1,0 +1,105 @@
+"""The answer of `fit --law isoflop | isoflop-akima | envelope`: compute-optimal sizes straight from the runs."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.answers.answer import Answer, merge
+from orchestrator.answers.trust import Group, draw, grouped, named
+from orchestrator.law_fits import FitRequest, parameter_json
+from orchestrator.report import Picture, Table
+from orchestrator.wording import counted, interval, number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from db.engine import Database
+    from fitting.optimum import OptimumFit
+
+
+def optimum_answer(database: "Database", experiment: str, runs: "pd.DataFrame", request: FitRequest) -> Answer:
+    """Fit N* and D* as powers of compute for each label, and store each fit.
+
+    Raises FittingError with the reason of every refused minimum where fewer than three computes have one.
+    """
+    from db.store import record_fit
+    from fitting.optimum import fit_optimum
+
+    answers = {}
+    for group in grouped(runs, request):
+        result = fit_optimum(group.points, request.law, level=request.level)
+        excluded = [(exclusion.run_id, exclusion.reason) for exclusion in result.excluded]
+        fit_id = record_fit(
+            database, result.to_record(), result.run_ids, excluded, experiment=experiment, label=group.label
+        )
+        answers[group.label] = group_answer(group, result, fit_id)
+    if len(answers) == 1:
+        return next(iter(answers.values()))
+    return merge(answers)
+
+
+def group_answer(group: Group, result: "OptimumFit", fit_id: str) -> Answer:
+    lines = [f"{named(group.label)} at {one.flops_budget:.3g} FLOP: refused, {one.refused}" for one in refused(result)]
+    lines += [f"left out {exclusion.run_id}: {exclusion.reason}" for exclusion in result.excluded]
+    return Answer(
+        (powers_table(group, result, fit_id), optima_table(group, result)),
+        lines=(*lines, *(f"note: {warning}" for warning in result.warnings)),
+        pictures=(picture(group, result),),
+        value=to_json(group, result, fit_id),
+    )
+
+
+def refused(result: "OptimumFit") -> list[Any]:
+    return [valley for valley in result.valleys if valley.refused]
+
+
+def powers_table(group: Group, result: "OptimumFit", fit_id: str) -> Table:
+    rows = [
+        {
+            "parameter": name,
+            "value": number(one.value, 4),
+            "se": number(one.se, 2),
+            f"{100 * result.level:g}% interval": interval(one.low, one.high, 4),
+        }
+        for name, one in result.params.items()
+    ]
+    note = f"{result.equation}; {counted(result.n, 'run')}, fit {fit_id}"
+    return Table(f"{named(group.label)}: {result.law}", tuple(rows), (note,))
+
+
+def optima_table(group: Group, result: "OptimumFit") -> Table:
+    rows = [
+        {
+            "compute (FLOP)": number(one.flops_budget),
+            "sizes": one.n_sizes,
+            "N*": number(one.n_star, 4) if not one.refused else "-",
+            "D*": number(one.n_tokens_star, 4) if not one.refused else "-",
+            "loss": number(one.loss_star, 4) if not one.refused else "-",
+        }
+        for one in result.valleys
+    ]
+    return Table(f"{named(group.label)}: optimum at each compute", tuple(rows))
+
+
+def picture(group: Group, result: "OptimumFit") -> Picture:
+    from fitting.optimum import flop_levels
+
+    points = group.points.frame.assign(flops_budget=flop_levels(group.points.column("flops")))
+    note = f"{named(group.label)}, {result.law}, {counted(result.n, 'run')}; {len(refused(result))} minima refused."
+    return draw("isoflop-profiles", group, "loss at equal compute", points, result.parabolas(), note=note)
+
+
+def to_json(group: Group, result: "OptimumFit", fit_id: str) -> dict[str, Any]:
+    return {
+        "law": result.law,
+        "equation": result.equation,
+        "label": group.label,
+        "objective": "log-l2",
+        "objective_value": None,
+        "n": result.n,
+        "excluded": [{"run": exclusion.run_id, "reason": exclusion.reason} for exclusion in result.excluded],
+        "params": {name: parameter_json(asdict(one)) for name, one in result.params.items()},
+        "certificate": {},
+        "fit_id": fit_id,
+        "optima": [asdict(valley) for valley in result.valleys],
+        "warnings": list(result.warnings),
+    }

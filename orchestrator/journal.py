@@ -115,34 +115,26 @@ class Journal:
         line = orjson.dumps(record, option=LINE)
         if b"null" in line:  # orjson writes NaN and the infinities as null
             line = orjson.dumps(spelled_out(record), option=LINE)
-        if self._unwritten:
+        if not self._unwritten:
+            with contextlib.suppress(OSError):
+                line = line[os.write(self._descriptor, line) :]
+                self._last_write = time.monotonic()
+        if line:
             self._unwritten += line
             self.write_again()
-            return
-        try:
-            n_written = os.write(self._descriptor, line)
-        except OSError as trouble:
-            self.keep(line, trouble)
-            return
-        self._last_write = time.monotonic()
-        if n_written < len(line):
-            self.keep(line[n_written:], None)
-
-    def keep(self, rest: bytes, trouble: OSError | None) -> None:
-        """Keep what was not written for the next try, and say so the first time."""
-        self._unwritten += rest
-        if not self._complained:
-            why = trouble.strerror if trouble else "only part of a line could be written"
-            print(f"scalewright: {self.path}: {why}; training goes on, metrics wait in memory", file=sys.stderr)
-        self._complained = True
 
     def write_again(self) -> bool:
-        """Write what had to wait; return whether nothing waits any more."""
-        with contextlib.suppress(OSError):
+        """Write what had to wait; return whether nothing waits any more. The first refusal is said on stderr."""
+        try:
             while self._unwritten:
                 n_written = os.write(self._descriptor, self._unwritten)
                 del self._unwritten[:n_written]
                 self._last_write = time.monotonic()
+        except OSError as trouble:
+            if not self._complained:
+                what = f"{self.path}: {trouble.strerror}; training goes on, metrics wait in memory"
+                print(f"scalewright: {what}", file=sys.stderr)
+            self._complained = True
         return not self._unwritten
 
     def sync_to_disk(self) -> bool:

@@ -173,6 +173,12 @@ def folder(tmp_path):
 
 
 @pytest.fixture
+def folder_at():
+    """Make a study's folder somewhere else."""
+    return Folder
+
+
+@pytest.fixture
 def rows_of():
     """Run SQL and return plain tuples."""
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from orchestrator.sections import Number, Positive, Section, Text, describe_kind
-from orchestrator.values import read_positive, show
+from orchestrator.values import choose, read_positive, show
 
 
 class FixedRule(Section):
@@ -68,15 +68,14 @@ RATE_RULES: dict[str, type[Section]] = {"fixed": FixedRule, "table": TableRule, 
 
 def read_rule(value: Any) -> Any:
     """Complete the short forms: a number is a fixed rule, a mapping without `rule` is a table."""
-    if isinstance(value, Section) or (isinstance(value, dict) and value.get("rule") in RATE_RULES):
+    if isinstance(value, Section):
         return value
-    if isinstance(value, dict) and "rule" in value:
-        from orchestrator.values import choose
-
-        choose(value["rule"], list(RATE_RULES), "learning-rate rule")
-    if isinstance(value, dict):
+    if not isinstance(value, dict):
+        return {"rule": "fixed", "lr": value}
+    if "rule" not in value:
         return {"rule": "table", "values": value}
-    return {"rule": "fixed", "lr": value}
+    choose(value["rule"], list(RATE_RULES), "learning-rate rule")
+    return value
 
 
 RateRule = Annotated[

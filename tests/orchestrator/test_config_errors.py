@@ -1,7 +1,11 @@
 # ruff: noqa: E501 - one bad input and its exact message a line
 """What bad input gets: one line with file, line and key path, and the valid names."""
 
+from pathlib import Path
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from models.methods import METHODS
 from orchestrator.config import load_experiment, read_experiment
@@ -61,6 +65,7 @@ OVERRIDES = "optimizer.KEY, schedule.KEY, options.KEY, gate_options.KEY, init_op
 # (lines added at the end, the message after "experiments.yaml:")
 ADDED = [
     ("lr: { rule: powr }", '6: lr: unknown learning-rate rule "powr"; did you mean "power"? (valid: fixed, table, power, law)'),
+    ("lr: { rule: [] }", '6: lr: unknown learning-rate rule "[]" (valid: fixed, table, power, law)'),
     ("lr: { gpt: 0.1 }", '6: lr.gpt: unknown method, size or budget "gpt"; did you mean "gpt+"? (valid: gpt+, small, 0.2M, default)'),
     ("lr: { rule: table, values: { gpt: 1 } }", '6: lr.values.gpt: unknown method, size or budget "gpt"; did you mean "gpt+"? (valid: gpt+, small, 0.2M, default)'),
     ("lr: -1", '6: lr: "-1" must be greater than 0'),
@@ -155,3 +160,36 @@ def test_two_mistakes_are_told_as_the_first_and_how_many_more():
     text = GOOD.replace("heads: 2", "heads: x").replace("[0.2M]", "[0]")
     assert message_of(text).startswith("experiments.yaml:3: sizes.small.heads: ")
     assert message_of(text).endswith(" (and 1 more)")
+
+
+FULL = (Path(__file__).resolve().parents[2] / "orchestrator" / "templates" / "full.yaml").read_text().splitlines()
+RUBBISH = [
+    "",
+    "0",
+    "-1",
+    "nan",
+    "[]",
+    "{}",
+    "[[1]]",
+    "{a: {b: c}}",
+    "~",
+    "true",
+    "1e400",
+    "é",
+    "*a",
+    "!!python/object:x y",
+    "%",
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, len(FULL) - 1), st.sampled_from(RUBBISH), st.booleans())
+def test_rubbish_anywhere_is_accepted_or_refused_in_one_line(number, rubbish, cut):
+    key, colon, _ = FULL[number].partition(":")
+    line = "" if cut else f"{key}{colon} {rubbish}"
+    text = "\n".join([*FULL[:number], line, *FULL[number + 1 :]])
+    try:
+        expand(read_experiment(text))
+    except UserError as error:
+        assert str(error).startswith("experiments.yaml:")
+        assert "\n" not in str(error)

@@ -15,6 +15,7 @@ from db.store import SubmittedJob, claim_runs, record_submission
 from orchestrator.config_resources import Profile, Resources, Retry
 from orchestrator.errors import UserError
 from orchestrator.executors import inline, local, slurm
+from orchestrator.executors.lanes import write_lanes
 from orchestrator.executors.processes import Process
 from orchestrator.executors.records import Chunk, Pack, write_json
 from orchestrator.planned import PlannedRun
@@ -156,23 +157,31 @@ def n_free_cores(study: Study) -> int:
 
 
 def write_packs(study: Study, submission_id: str, packs: Sequence[NamedPack], snapshot: Snapshot, order: Order) -> None:
+    """Write what each job is to do, in a folder of its own."""
     for pack in packs:
-        Pack(
-            submission_id=submission_id,
-            name=pack.name,
-            runs=[one.run_dir for one in pack.work],
-            root=str(code_root()) if order.executor == "debug" else snapshot.root,
-            snapshot=snapshot.content,
-            commit=snapshot.commit,
-            dirty=snapshot.dirty or bool(snapshot.untracked),
-            payload=order.payload,
-            threads=pack.profile.threads,
-            devices=pack.profile.devices,
-            lanes=pack.profile.at_once if order.executor == "slurm" else 1,
-            retry={"errors": order.retry.errors, "same_error": order.retry.same_error},
-            hang_s=order.retry.hang_s,
-            notify=order.notify,
-        ).write(study.jobs_dir / submission_id / pack.name)
+        job_dir = study.jobs_dir / submission_id / pack.name
+        record = pack_record(submission_id, pack, snapshot, order)
+        record.write(job_dir)
+        write_lanes(job_dir, record)
+
+
+def pack_record(submission_id: str, pack: NamedPack, snapshot: Snapshot, order: Order) -> Pack:
+    return Pack(
+        submission_id=submission_id,
+        name=pack.name,
+        runs=[one.run_dir for one in pack.work],
+        root=str(code_root()) if order.executor == "debug" else snapshot.root,
+        snapshot=snapshot.content,
+        commit=snapshot.commit,
+        dirty=snapshot.dirty or bool(snapshot.untracked),
+        payload=order.payload,
+        threads=pack.profile.threads,
+        devices=pack.profile.devices,
+        lanes=pack.profile.at_once if order.executor == "slurm" else 1,
+        retry={"errors": order.retry.errors, "same_error": order.retry.same_error},
+        hang_s=order.retry.hang_s,
+        notify=order.notify,
+    )
 
 
 # --- executors ---------------------------------------------------------------------------------------------------------

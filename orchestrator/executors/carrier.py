@@ -66,27 +66,30 @@ def run_job(job_dir: Path) -> dict[str, str]:
 
 def run_checked(job_dir: Path, pack: Pack) -> dict[str, str]:
     """Check the code, say that the job has started, run the payload and decide what follows."""
-    inline = INLINE in os.environ
-    if not inline:
+    if INLINE not in os.environ:
         check_snapshot(Path(pack.root), pack.snapshot)
     signals.install()
-    if pack.payload == "train" and rank_of_task(pack.devices):  # a task besides the first trains along, no more
-        return run_payload(importlib.import_module(PAYLOADS["train"]).run_pack, job_dir, pack, job_dir.parent)
-    write_json(job_dir / "started.json", {"process": Process.this().to_dict(), "job": job_place(), "time": time.time()})
-    if not inline:
-        threading.Thread(target=watch_for_hang, args=(job_dir, pack), daemon=True).start()
-        threading.Thread(target=leave_before_training, args=(pack,), daemon=True).start()
     run_pack = importlib.import_module(PAYLOADS[pack.payload]).run_pack
-    submission_dir = job_dir.parent
-    if pack.lanes > 1:
-        lanes = run_lanes(job_dir, pack, lambda folder, lane: run_payload(run_pack, folder, lane, submission_dir))
-        if lanes is None:
-            return {}
-        outcomes = lanes
-    else:
-        outcomes = run_payload(run_pack, job_dir, pack, submission_dir)
+    if pack.payload == "train" and rank_of_task(pack.devices):  # a task besides the first trains along, no more
+        return run_payload(run_pack, job_dir, pack, job_dir.parent)
+    write_json(job_dir / "started.json", {"process": Process.this().to_dict(), "job": job_place(), "time": time.time()})
+
+    def run_watched(folder: Path, part: Pack) -> dict[str, str]:
+        start_watching(folder, part)
+        return run_payload(run_pack, folder, part, job_dir.parent)
+
+    outcomes = run_watched(job_dir, pack) if pack.lanes == 1 else run_lanes(job_dir, pack, run_watched)
+    if outcomes is None:  # a lane besides the first: the first concludes for all
+        return {}
     conclude(job_dir, pack, outcomes)
     return outcomes
+
+
+def start_watching(job_dir: Path, pack: Pack) -> None:
+    """Watch this process from threads of its own, except where a person looks at it (`--executor debug`)."""
+    if INLINE not in os.environ:
+        threading.Thread(target=watch_for_hang, args=(job_dir, pack), daemon=True).start()
+        threading.Thread(target=leave_before_training, args=(pack,), daemon=True).start()
 
 
 def run_payload(

@@ -15,10 +15,10 @@ class Site(Fleet):
 
     cluster = None
 
-    def on(self, node=None, *, n_cpus=1, pack=100, max_parallel=None, retry=Retry(), notify=None, **sbatch):
+    def on(self, node=None, *, n_cpus=1, pack=100, max_parallel=None, retry=Retry(), notify=None, at_once=1, **sbatch):
         """Submit everything that is to be done, optionally to one node."""
         place = {"nodelist": node} if node else {}
-        profile = Profile(cpus=n_cpus, pack=pack, mem="200M", sbatch=place | sbatch)
+        profile = Profile(cpus=n_cpus, pack=pack, at_once=at_once, mem="200M", sbatch=place | sbatch)
         resources = Resources(profiles={"default": profile})
         return self.submit(executor="slurm", resources=resources, max_parallel=max_parallel, retry=retry, notify=notify)
 
@@ -41,5 +41,3 @@ class Site(Fleet):
 
     def newest_step(self, index):
         return max((int(p.stem.split("-")[1]) for p in (self.dir(index) / "ckpt").glob("step-*")), default=0)
-
-

@@ -246,6 +246,22 @@ def a_submission_that_never_reached_the_cluster_is_made_again(cluster, folder):
 
 
 @story
+def several_runs_at_once_share_a_job_and_come_back_together(cluster, folder):
+    five = Site(folder, 5)
+    for index in range(5):
+        five.behave(index, steps=60, step_s=0.1)
+    five.behave(4, steps=2)
+    five.on("n1", pack=3, at_once=2)  # five runs in one job of two tasks
+    five.wait_for_step(0, 5)
+    five.wait_for_step(1, 5)
+    assert len({run.newest.job["job_id"] for run in map(read_run, (five.dir(0), five.dir(1)))}) == 1
+    cluster.run("scontrol", "requeue", five.job())
+    five.until(*["completed"] * 5)
+    assert all(five.is_whole(index, 60) for index in range(4))
+    assert {len(five.attempts(index)) for index in range(5)} == {1, 2}
+
+
+@story
 def arrays_are_cut_at_the_sites_limit_and_every_run_is_done_once(cluster, folder):
     many = Site(folder, 120)
     for index in range(120):

@@ -53,6 +53,7 @@ class Analysis:
     comparisons: tuple[PairReading, ...]
     refusals: tuple[str, ...] = ()
     evaluations: "pd.DataFrame | None" = field(default=None, repr=False)
+    curves: "pd.DataFrame | None" = field(default=None, repr=False)
 
     @property
     def labels(self) -> list[str]:
@@ -71,11 +72,12 @@ def analyze(study: Study, experiment: str, *, compare: Sequence[tuple[str, str]]
     usual baseline. Raises UserError where no run has ended, DbError for an unknown experiment.
     """
     from db.engine import open_database
-    from db.frames import evaluations, final_losses
+    from db.frames import curves, evaluations, final_losses
 
     database = open_database(study.database, create=False)
     analysis = analyze_frame(final_losses(database, experiment), experiment, compare=compare)
-    analysis = replace(analysis, evaluations=evaluations(database, experiment=experiment))
+    logged = curves(database, analysis.points.frame["run_id"]) if (analysis.runs["source"] == "run").any() else None
+    analysis = replace(analysis, evaluations=evaluations(database, experiment=experiment), curves=logged)
     return store_fits(database, analysis)
 
 

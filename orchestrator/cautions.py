@@ -6,6 +6,8 @@ from orchestrator.analyze import Analysis
 from orchestrator.wording import counted, listed, number
 
 FEWEST_STEPS = 512  # below this many optimiser steps, sizes were seen to swap places
+UNEVEN = 1.3  # throughput ratio within one method and size from which the machine was not the runs' alone
+INVERTED = 0.02  # of the loss; larger than what seeds do
 CELL = ["label", "n_params", "n_tokens"]
 
 
@@ -78,6 +80,41 @@ def different_machines(analysis: Analysis) -> str:
     return f"Throughput was measured on different machines ({listed(seen)}): do not read the rows in seconds."
 
 
+def busy_machine(analysis: Analysis) -> str:
+    """Throughput of runs of one method and size should agree; where it does not, something else ran beside them."""
+    speeds = analysis.points.frame.dropna(subset=["tokens_per_s"]).groupby(["label", "n_params"])["tokens_per_s"]
+    if not len(speeds):
+        return ""
+    worst = float((speeds.max() / speeds.min()).max())
+    if worst < UNEVEN:
+        return ""
+    return (
+        f"Throughput of runs of one method and size differs by up to {number(worst, 2)}×: the machine was busy with "
+        "other work, so rows in seconds mean little."
+    )
+
+
+def sizes_inverted(analysis: Analysis) -> str:
+    """A larger model should not end above a smaller one at equal tokens: its learning rate, not its size, is seen."""
+    from fitting.curve import level_of
+    from fitting.figures.style import name_of, short
+
+    points = analysis.points.frame
+    points = points.assign(level=level_of(points["n_tokens"].to_numpy(float)))
+    found = []
+    for (label, level), runs in points.groupby(["label", "level"]):
+        means = runs.groupby("n_params")["loss_nats"].mean().sort_index()
+        excess = float((means / means.cummin() - 1).max())
+        if excess > INVERTED:
+            found.append(f"{name_of(str(label))} at {short(float(str(level)))} tokens by {100 * excess:.0f}%")
+    if not found:
+        return ""
+    return (
+        f"Larger models end above smaller ones at equal tokens ({listed(found, 4)}): a learning rate that does not "
+        "suit a size looks like this. Do not read laws or speed-ups of these methods before their rates are tuned."
+    )
+
+
 def small_scale(analysis: Analysis) -> str:
     points = analysis.points.frame
     ratio = points["n_tokens"] / points["n_params"]
@@ -95,6 +132,8 @@ CHECKS: dict[str, Callable[[Analysis], str]] = {
     "learning rate": one_learning_rate,
     "un-annealed": not_annealed,
     "few steps": few_steps,
+    "sizes inverted": sizes_inverted,
+    "busy machine": busy_machine,
     "machines": different_machines,
     "scale": small_scale,
 }

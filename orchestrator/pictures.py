@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from fitting.figures.losses import Band
 
-N_CURVE_POINTS = 80
+N_CURVE_POINTS = 80  # of a fitted line
+N_CURVE_PARTS = 20  # of a run, over which its training loss is averaged
 
 
 def compute_picture(analysis: Analysis) -> Picture:
@@ -109,22 +110,37 @@ def speed_up_frames(pairs: Sequence[PairReading]) -> "tuple[pd.DataFrame, pd.Dat
 
 
 def curve_pictures(analysis: Analysis) -> tuple[Picture, ...]:
-    """Draw validation loss along training where runs were evaluated more than once."""
+    """Draw validation loss along training where runs were evaluated on the way, else the logged training loss."""
     from fitting.figures.gallery import FIGURES
 
-    frame = curves_frame(analysis)
-    if frame is None or frame.groupby("run_id").size().max() < 2:
+    note = "Filled ends: learning rate decayed to its end. On the way it is still high: no point there is a final loss."
+    frame, what = evaluated(analysis), "validation loss"
+    if frame is None:
+        frame, what = logged(analysis), "training loss"
+        note = f"Means over twentieths of each run. {note}"
+    if frame is None:
         return ()
-    note = (
-        "Filled ends: learning rate fully decayed. Along a curve the rate is still high: do not read it as final loss."
-    )
-    caption = "Validation loss along training."
-    return (Picture("training-curves", FIGURES["training-curves"](frame, note=note), caption),)
+    figure = FIGURES["training-curves"](frame, what=what, note=note)
+    return (Picture("training-curves", figure, f"{what.capitalize()} along training, one line a run."),)
 
 
-def curves_frame(analysis: Analysis) -> "pd.DataFrame | None":
+def evaluated(analysis: Analysis) -> "pd.DataFrame | None":
+    """Return the evaluations on the way, with the runs' names, or None where there were only final ones."""
     if analysis.evaluations is None or not len(analysis.evaluations):
         return None
-    named = analysis.runs[["run_id", "label", "size", "n_params"]]
-    kept = analysis.evaluations[analysis.evaluations["split"] == "validation"]
-    return kept.merge(named, on="run_id").dropna(subset=["loss_nats"])
+    kept = analysis.evaluations[analysis.evaluations["split"] == "validation"].dropna(subset=["loss_nats"])
+    if kept.groupby("run_id").size().max() < 2:
+        return None
+    return kept.merge(analysis.points.frame[["run_id", "label", "size", "n_params"]], on="run_id")
+
+
+def logged(analysis: Analysis) -> "pd.DataFrame | None":
+    """Return the training loss averaged over twentieths of each run, the last one marked final."""
+    if analysis.curves is None or not len(analysis.curves):
+        return None
+    columns = ["run_id", "label", "size", "n_params", "annealed"]
+    steps = analysis.curves.merge(analysis.points.frame[columns], on="run_id")
+    share = steps["n_tokens"] / steps.groupby("run_id")["n_tokens"].transform("max")
+    steps = steps.assign(part=(share * N_CURVE_PARTS).round().clip(lower=1), loss_nats=steps["value"])
+    means = steps.groupby([*columns, "part"], as_index=False)[["n_tokens", "loss_nats"]].mean()
+    return means.assign(final=means["part"] == N_CURVE_PARTS)

@@ -9,8 +9,8 @@ from fitting.figures.style import TOKEN_UNITS, footnote, in_order, log_axis, nam
 
 
 @styled
-def training_curves(evaluations: pd.DataFrame, *, note: str = "") -> Figure:
-    """Draw validation loss along training, one panel a size; the end of an annealed run is a filled marker.
+def training_curves(evaluations: pd.DataFrame, *, what: str = "validation loss", note: str = "") -> Figure:
+    """Draw loss along training, one panel a size; the end of an annealed run is a filled marker. `what` names the loss.
 
     evaluations: columns run_id, label, size, n_params, n_tokens, loss_nats, final, annealed. Points before the end are
     at a learning rate that is still high: they lie above what a run that ends there would reach.
@@ -24,7 +24,7 @@ def training_curves(evaluations: pd.DataFrame, *, note: str = "") -> Figure:
         axes.set_title(panel_title(size, float(some["n_params"].median())))
         log_axis(axes, "x", scale=unit.scale, n_ticks=5)
         log_axis(axes, "y")
-    label_outer(figure, all_axes, f"training tokens ({unit.words})", "validation loss (nats per token)")
+    label_outer(figure, all_axes, f"training tokens ({unit.words})", f"{what} (nats per token)")
     by_name = {
         word: handle for axes in all_axes for handle, word in zip(*axes.get_legend_handles_labels(), strict=True)
     }

@@ -124,8 +124,8 @@ def draw_size(axes: Axes, points: pd.DataFrame) -> None:
 
 
 def panel_title(size: str, n_params: float) -> str:
-    counted = short(n_params)
-    return f"{counted} parameters" if size == counted else f"{size} ({counted} parameters)"
+    named_by_it = size in {short(n_params), short(float(f"{n_params:.2g}"))}
+    return f"{size} parameters" if named_by_it else f"{size} ({short(n_params)} parameters)"
 
 
 def tick_budgets(all_axes: Sequence[Axes], n_tokens: "pd.Series[int]", scale: float, n_most: int = 6) -> None:

@@ -157,3 +157,17 @@ def test_runs_that_were_not_annealed_are_said():
     runs = frame()
     runs.loc[0, "annealed"] = False
     assert "1 run ended before the learning rate had decayed" in told(runs)
+
+
+def test_sizes_that_swap_places_are_said_with_the_method():
+    runs = frame()
+    runs.loc[(runs["label"] == "angpt") & (runs["size"] == "large") & (runs["n_tokens"] == 400_000), "loss_nats"] *= 1.2
+    assert "Larger models end above smaller ones at equal tokens (anGPT at 400k tokens by 8%)" in told(runs)
+    assert "Larger models" not in told(frame())
+
+
+def test_uneven_throughput_is_said():
+    runs = frame()
+    runs.loc[0, "tokens_per_s"] = 400.0
+    assert "differs by up to 2.5×" in told(runs)
+    assert "Throughput" not in told(frame())

@@ -25,6 +25,13 @@ _SHARED = AdditiveLaw(
     (Term("E"), _N, _D),
     ("A", "B"),
 )
+_EQUAL = AdditiveLaw(
+    "equal-exponents",
+    "loss from parameters and tokens with one exponent for both: four parameters, which five runs can carry",
+    "Gadre et al. 2024, arXiv:2403.08540, eq. 4, with alpha = 2 eta",
+    "L = E + A N^-alpha + B D^-alpha",
+    (Term("E"), _N, Term("B", "alpha", "n_tokens")),
+)
 _POWER = AdditiveLaw(
     "power",
     "loss from compute, with a floor",
@@ -51,6 +58,7 @@ _POWER_SHARED = AdditiveLaw(
 LAWS: dict[str, Law] = {
     "chinchilla": _CHINCHILLA,
     "chinchilla-shared": _SHARED,
+    "equal-exponents": _EQUAL,
     "power": _POWER,
     "pure-power": _PURE_POWER,
     "power-shared": _POWER_SHARED,

@@ -45,8 +45,9 @@ class Gates(nn.Module):
 
     def factors(self) -> list[tuple[Tensor, Tensor]]:
         """Return 1 - s for the two sub-layers of every layer."""
-        rows = (1 - self.shares() + FACTOR_FLOOR).unbind(0)
-        return [(row[0], row[-1]) for row in rows]
+        values = (1 - self.shares() + FACTOR_FLOOR).flatten().unbind(0)
+        n = self.alpha.shape[1]
+        return [(values[i], values[i + n - 1]) for i in range(0, len(values), n)]
 
 
 def make_gates(spec: ModelSpec) -> Gates | None:

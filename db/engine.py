@@ -98,6 +98,8 @@ def open_database(url_or_path: str | Path, *, read_only: bool = False, create: b
     except OperationalError as trouble:
         raise DbError(f"{database.name}: {first_line(trouble)}") from None
     except DatabaseError as trouble:
+        if "malformed" in first_line(trouble):
+            raise DbError(f"{database.name}: the file is damaged; run: scalewright db rebuild") from None
         raise DbError(f"{database.name}: not a runs database ({first_line(trouble)})") from None
     return database
 

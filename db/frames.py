@@ -50,7 +50,8 @@ def runs(
             stored = schema.runs.alias("stored")
             query = query.add_columns(stored.c.spec).join(stored, stored.c.run_id == view.c.run_id)
         inner = query.subquery("chosen")
-        chosen = select(inner).order_by(*order_of(sort, names), text("method, n_params, n_tokens_planned, run_id"))
+        usual = text("method, n_params NULLS LAST, n_tokens_planned NULLS LAST, run_id")
+        chosen = select(inner).order_by(*order_of(sort, names), usual)
         if where:
             chosen = chosen.where(parse_where(where, names))
         for exact, value in (("method", method), ("state", state)):
@@ -114,7 +115,7 @@ def final_losses(db: Database, experiment: str | None = None) -> pd.DataFrame:
     batch_tokens, precision, annealed, state, diverged, holdout, tokens_per_s, wall_s, train_wall_s, device, threads.
     """
     query = "SELECT * FROM final_losses WHERE experiment = :experiment OR :experiment IS NULL"
-    return read_experiment(db, query, experiment, "label, n_params, n_tokens, seed, run_id")
+    return read_experiment(db, query, experiment, ("n_params", "n_tokens", "seed"))
 
 
 def progress(db: Database, experiment: str | None = None) -> pd.DataFrame:
@@ -123,15 +124,19 @@ def progress(db: Database, experiment: str | None = None) -> pd.DataFrame:
     n_attempts, last_seen_at, wall_s, wall_s_planned; sorted by label and tokens planned.
     """
     query = "SELECT * FROM progress WHERE experiment = :experiment OR :experiment IS NULL"
-    return read_experiment(db, query, experiment, "label, n_tokens_planned, run_id")
+    return read_experiment(db, query, experiment, ("n_tokens_planned",))
 
 
-def read_experiment(db: Database, query: str, experiment: str | None, order: str) -> pd.DataFrame:
+def read_experiment(db: Database, query: str, experiment: str | None, numbers: Sequence[str]) -> pd.DataFrame:
+    """Read rows in the order of label, some numbers and run id: the same order in every database, missing ones last."""
+    by_bytes = 'COLLATE "C"' if db.dialect == "postgresql" else "COLLATE BINARY"
+    order = [f"label {by_bytes}", *(f"{name} NULLS LAST" for name in numbers), f"run_id {by_bytes}"]
+    typed = query.replace(":experiment IS NULL", "CAST(:experiment AS TEXT) IS NULL")
     with db.read() as connection:
         if experiment is not None:
             experiment_numbers(connection, experiment)
-        typed = query.replace(":experiment IS NULL", "CAST(:experiment AS TEXT) IS NULL")
-        return to_frame(connection.execute(text(f"{typed} ORDER BY {order}"), {"experiment": experiment}))
+        ordered = text(f"{typed} ORDER BY {', '.join(order)}")
+        return to_frame(connection.execute(ordered, {"experiment": experiment}))
 
 
 def curves(db: Database, run_ids: Iterable[str], metric: str = "loss_nats") -> pd.DataFrame:

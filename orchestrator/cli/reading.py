@@ -25,6 +25,7 @@ OF = Annotated[str | None, typer.Option("--of", help="The YAML file of the study
 RUN_COLUMNS = ("run_id", "label", "method", "gate", "size", "budget", "state", "n_params", "n_tokens", "lr_peak")
 RESULT_COLUMNS = ("seed", "loss_nats")
 LIMIT = 1000
+SYNC_WAIT_S = 60.0
 
 
 def register(app: typer.Typer) -> None:
@@ -41,7 +42,7 @@ def sync(place: PLACE = None, as_json: JSON = False) -> None:
     from orchestrator.sync import sync as sync_study
     from orchestrator.targets import find_study
 
-    receipt = sync_study(find_study([place] if place else [])[0], wait_s=60.0)
+    receipt = sync_study(find_study([place] if place else [])[0], wait_s=SYNC_WAIT_S)
     if receipt.notice:
         print(receipt.notice, file=sys.stderr)
     if receipt.skipped:

@@ -1,0 +1,173 @@
+"""Anyone's points become runs; bad rows are refused by line; the same file again adds nothing."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from db import frames
+from db.engine import open_database
+from orchestrator.errors import Partial, UserError
+from orchestrator.importing import NAMES, import_file, parse_columns
+from orchestrator.study import Study
+
+POINTS = "Model Size,Training FLOP,loss\n1e6,6e15,3.5\n2e6,1.2e16,3.25\n4e6,2.4e16,3.0\n"
+
+
+@pytest.fixture
+def study(tmp_path):
+    return Study.at(tmp_path)
+
+
+def imported(study, name="points"):
+    return frames.final_losses(open_database(study.database), name)
+
+
+def write(study, text, name="points.csv"):
+    path = study.root / name
+    path.write_text(text)
+    return path
+
+
+def test_mapped_columns_and_tokens_from_flops(study):
+    columns = {"n_params": "Model Size", "flops": "Training FLOP"}
+    path = write(study, POINTS)
+    receipt = import_file(study, path, "points", columns=columns, tokens_from_flops="6ND")
+    assert (receipt.n_new, receipt.n_existing, receipt.refused) == (3, 0, [])
+    frame = imported(study)
+    assert frame["n_tokens"].tolist() == [1e9, 1e9, 1e9] and frame["loss_nats"].tolist() == [3.5, 3.25, 3.0]
+    assert frame["flops"].tolist() == [6e15, 1.2e16, 2.4e16] == frame["flops_6n"].tolist()
+    assert set(frame["source"]) == {"import"} and frame["annealed"].all() and set(frame["state"]) == {"completed"}
+
+
+def test_the_same_file_again_adds_nothing(study):
+    path = write(study, "n_params,n_tokens,loss\n1000,2000,3\n1000,2000,3\n")
+    assert import_file(study, path, "points").n_new == 2
+    again = import_file(study, path, "points")
+    assert (again.n_new, again.n_existing) == (0, 2)
+    assert import_file(study, path, "other name").n_existing == 2
+    assert len(imported(study)) == 2 == len(imported(study, "other name"))
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("x,2000,3", "n_params is 'x', expected a number"),
+        (",2000,3", "no n_params"),
+        ("1000,,3", "no n_tokens"),
+        ("1000,2000,", "no loss"),
+        ("-5,2000,3", "n_params is -5, expected more than 0"),
+        ("1000,0,3", "n_tokens is 0, expected more than 0"),
+        ("1000,2000,nan", "loss is nan, expected a finite number"),
+        ("1000,2000,inf", "loss is inf, expected a finite number"),
+        ("1000,2000", "no loss"),
+    ],
+)
+def test_a_bad_row_is_refused_by_line_and_the_others_are_kept(study, row, reason):
+    receipt = import_file(study, write(study, f"n_params,n_tokens,loss\n1000,2000,3\n{row}\n2000,4000,2.5\n"), "points")
+    assert receipt.n_new == 2 and receipt.refused == [(3, reason)]
+    with pytest.raises(Partial, match=f"1 rows were refused .line 3: {reason}"):
+        receipt.raise_if_refused()
+
+
+def test_lines_are_counted_as_an_editor_does(study):
+    text = 'n_params,n_tokens,loss,label\n1000,2000,3,"two\nlines"\nbad,1,1,x\n'
+    assert import_file(study, write(study, text), "points").refused[0][0] == 4
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_every_format_gives_the_same_runs(study, suffix):
+    import pandas as pd
+
+    frame = pd.DataFrame({"n_params": [1000, 2000], "n_tokens": [5000, 6000], "loss": [3.0, 2.5], "method": ["a", "b"]})
+    path = study.root / f"points{suffix}"
+    {
+        ".csv": lambda: frame.to_csv(path, index=False),
+        ".tsv": lambda: frame.to_csv(path, index=False, sep="\t"),
+        ".jsonl": lambda: frame.to_json(path, orient="records", lines=True),
+        ".parquet": lambda: frame.to_parquet(path, index=False),
+    }[suffix]()
+    import_file(study, path, "points")
+    found = imported(study)
+    assert found[["method", "n_params", "n_tokens", "loss_nats"]].to_numpy().tolist() == [
+        ["a", 1000, 5000, 3.0],
+        ["b", 2000, 6000, 2.5],
+    ]
+
+
+def test_rows_of_one_run_are_its_curve(study):
+    rows = ["method,n_params,seed,step,n_tokens,loss"]
+    rows += [f"gpt,1000,{seed},{step},{step * 10},{5 - step / 10 + seed}" for seed in (0, 1) for step in (20, 10, 30)]
+    assert import_file(study, write(study, "\n".join(rows)), "points").n_new == 2
+    frame = imported(study)
+    assert frame["loss_nats"].tolist() == [2.0, 3.0] and frame["n_tokens"].tolist() == [300, 300]
+    evaluations = frames.evaluations(open_database(study.database), [frame["run_id"].iloc[0]])
+    assert evaluations["step"].tolist() == [10, 20, 30] and evaluations["final"].tolist() == [False, False, True]
+
+
+def test_a_run_column_says_which_rows_belong_together(study):
+    text = "run,n_params,n_tokens,loss\nA,1000,10,3\nB,1000,10,3.1\nA,1000,20,2\n"
+    assert import_file(study, write(study, text), "points").n_new == 2
+    assert sorted(imported(study)["loss_nats"]) == [2.0, 3.1]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("loss=final", {"loss": "final"}),
+        (
+            'n_params="Model Size",flops="Training FLOP",loss=loss',
+            {"n_params": "Model Size", "flops": "Training FLOP", "loss": "loss"},
+        ),
+        ("n_params=Model Size,flops=Training FLOP", {"n_params": "Model Size", "flops": "Training FLOP"}),
+        ('loss="a, b = c" , seed = s', {"loss": "a, b = c", "seed": "s"}),
+        ("", {}),
+    ],
+)
+def test_column_names_may_hold_spaces_and_commas(text, expected):
+    assert parse_columns(text) == expected
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), st.from_regex(r"[A-Za-z0-9 ,=_()-]{1,20}", fullmatch=True), max_size=5))
+def test_quoted_columns_read_back(columns):
+    assert parse_columns(",".join(f'{ours}="{theirs}"' for ours, theirs in columns.items())) == columns
+
+
+@pytest.mark.parametrize("text", ["loss", "los=x", "=x", "loss=x,,y", "loss=a=b,what"])
+def test_columns_that_mean_nothing_are_refused(text):
+    with pytest.raises(UserError, match="expected NAME=COLUMN"):
+        parse_columns(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "", "no column 'n_params' for n_params; columns: none"),
+        ("a.csv", "n_param,n_tokens,loss\n1,2,3\n", "did you mean --columns n_params=n_param"),
+        ("a.csv", "n_params,n_tokens,loss\n", "no column 'n_params'|no row can be used"),
+        ("a.csv", "n_params,n_tokens,loss\nx,1,1\n", r"no row can be used .line 2"),
+        ("a.xlsx", "x", "endings: .csv, .tsv, .jsonl, .parquet"),
+        ("a.jsonl", '{"n_params": 1}\n[1]\n', "a.jsonl:2: not a JSON object"),
+        ("a.parquet", "PAR?", "not a Parquet file"),
+    ],
+)
+def test_files_that_cannot_be_used_say_why(study, name, text, message):
+    with pytest.raises(UserError, match=message):
+        import_file(study, write(study, text, name), "points")
+
+
+def test_a_missing_file_and_an_unknown_rule_are_refused(study):
+    with pytest.raises(UserError, match="no such file"):
+        import_file(study, study.root / "none.csv", "points")
+    with pytest.raises(UserError, match="unknown rule .rules: 6ND"):
+        import_file(study, write(study, POINTS), "points", tokens_from_flops="7ND")
+
+
+def test_hostile_names_are_only_text(study):
+    word = "'; DROP TABLE runs; --"
+    text = json.dumps({"n_params": 1000, "n_tokens": 2000, "loss": 3, "method": word, "label": "\u001b[31mred"})
+    import_file(study, write(study, text, "a.jsonl"), word)
+    frame = imported(study, word)
+    assert frame["method"].tolist() == [word] and math.isclose(frame["flops"].iloc[0], 6 * 1000 * 2000)

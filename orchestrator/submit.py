@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from db.engine import Database
-from db.store import SubmittedJob, claim_runs, record_submission
+from db.store import SubmittedJob, claim_runs, record_submission, set_run_states
 from orchestrator.config_resources import Profile, Resources, Retry
-from orchestrator.errors import UserError
+from orchestrator.errors import Partial, UserError
 from orchestrator.executors import inline, local, slurm
 from orchestrator.executors.lanes import write_lanes
 from orchestrator.executors.processes import Process
@@ -210,18 +210,35 @@ def submit_debug(study: Study, database: Database, submission_id: str, packs: Se
 
 
 def submit_slurm(study: Study, database: Database, submission_id: str, packs: Sequence[NamedPack], order: Order) -> int:
-    """Submit one array per resource class, cut at the site's limits; each array's record is written before sbatch."""
+    """Submit one array per resource class, cut at the site's limits; each array's record is written before sbatch.
+
+    Runs that the site does not take now are free again. Raises Partial where that is so, UserError for a refusal.
+    """
     limits = slurm.read_limits()
-    for part in slurm.arrays(packs, limits):
-        chunk = slurm.launch(
-            study.jobs_dir,
-            new_chunk(submission_id, "slurm", part, part[0].profile_name),
-            part,
-            order.max_parallel,
-            limits,
-        )
+    n_allowed = slurm.n_jobs_allowed(limits)
+    parts = slurm.arrays(packs[:n_allowed], limits)
+    for number, part in enumerate(parts):
+        throttle = max(1, order.max_parallel // len(parts)) if order.max_parallel else None
+        chunk = new_chunk(submission_id, "slurm", part, part[0].profile_name)
+        try:
+            chunk = slurm.launch(study.jobs_dir, chunk, part, throttle, limits)
+        except UserError as refusal:
+            rest = [pack for later in parts[number:] for pack in later] + list(packs[n_allowed:])
+            free(database, rest, str(refusal))
+            raise Partial(f"{number} arrays were submitted, then: {refusal}") if number else refusal from None
         record_jobs(study, database, chunk, part)
+    if len(packs) > n_allowed:
+        free(database, packs[n_allowed:], "the site takes no more jobs of this user now")
+        runs = sum(len(pack.work) for pack in packs[n_allowed:])
+        raise Partial(
+            f"{n_allowed} jobs were submitted, as many as the site lets you have; submit again later for {runs} runs"
+        )
     return len(packs)
+
+
+def free(database: Database, packs: Sequence[NamedPack], why: str) -> None:
+    """Give claimed runs back, to be submitted another time."""
+    set_run_states(database, [(one.run_id, "planned", why, {}) for pack in packs for one in pack.work])
 
 
 def record_jobs(study: Study, database: Database, chunk: Chunk, packs: Sequence[NamedPack]) -> None:

@@ -58,6 +58,14 @@ def arrays(packs: Sequence[NamedPack], limits: Limits) -> list[list[NamedPack]]:
     ]
 
 
+def n_jobs_allowed(limits: Limits) -> int:
+    """Return how many more jobs the site takes from this user; every element of an array counts as one."""
+    if limits.max_submit_jobs is None:
+        return UNLIMITED
+    _, queue = commands.squeue()
+    return max(0, limits.max_submit_jobs - sum(one.state in ("PENDING", "RUNNING") for one in queue))
+
+
 def launch(jobs_dir: Path, chunk: Chunk, packs: Sequence[NamedPack], throttle: int | None, limits: Limits) -> Chunk:
     """Submit one array and return its chunk with the job id.
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 COMMENT = "scalewright:"
 TIMEOUT_S = 60.0
 CANCELLED_AT_ONCE = 500
-SQUEUE_FIELDS = ("%i", "%T", "%r", "%N", "%V", "%k")
+SQUEUE_FIELDS = ("%i", "%T", "%r", "%N", "%k")
 SACCT_FIELDS = ("JobID", "State", "ExitCode", "End", "NodeList", "Cluster", "Comment")
 
 
@@ -83,7 +83,7 @@ def parse_squeue(text: str) -> Iterator[Queued]:
     for line in text.splitlines():
         fields = line.split("|", len(SQUEUE_FIELDS) - 1)
         if len(fields) == len(SQUEUE_FIELDS):
-            job, state, reason, nodes, _, comment = (field.strip() for field in fields)
+            job, state, reason, nodes, comment = (field.strip() for field in fields)
             for element in expand(job):
                 yield Queued(element, state, reason, nodes, comment)
 

@@ -40,14 +40,9 @@ def look(jobs_dir: Path, chunks: Sequence[Chunk], now: float | None = None) -> L
     known = [chunk.job_id for chunk in chunks if chunk.job_id]
     account_reply, accounted = commands.sacct(known)
     kept = [chunk if chunk.job_id else adopt(jobs_dir, chunk, queue, accounted) or chunk for chunk in chunks]
-    queued = {job.job: job for job in queue}
-    incarnations: dict[str, list[commands.Accounted]] = {}
-    for record in accounted:
-        incarnations.setdefault(record.job, []).append(record)
+    seen = Seen(queue_reply.ok, {job.job: job for job in queue}, by_job(accounted), now or time.time())
     facts = {
-        (chunk.uuid, pack): explained(
-            facts_of(chunk, pack, queue_reply.ok, queued, incarnations, now or time.time()), jobs_dir, chunk, pack
-        )
+        (chunk.uuid, pack): explained(facts_of(chunk, pack, seen, jobs_dir), jobs_dir, chunk, pack)
         for chunk in kept
         for pack in chunk.packs
     }
@@ -55,23 +50,46 @@ def look(jobs_dir: Path, chunks: Sequence[Chunk], now: float | None = None) -> L
     return Looked(facts, kept, talk)
 
 
-def facts_of(
-    chunk: Chunk,
-    pack: str,
-    queue_answers: bool,
-    queued: dict[str, commands.Queued],
-    incarnations: dict[str, list[commands.Accounted]],
-    now: float,
-) -> JobFacts:
+@dataclass(frozen=True)
+class Seen:
+    """What one squeue and one sacct showed, by job."""
+
+    queue_answers: bool
+    queued: dict[str, commands.Queued]
+    past: dict[str, list[commands.Accounted]]
+    now: float
+
+
+def by_job(accounted: Sequence[commands.Accounted]) -> dict[str, list[commands.Accounted]]:
+    incarnations: dict[str, list[commands.Accounted]] = {}
+    for record in accounted:
+        incarnations.setdefault(record.job, []).append(record)
+    return incarnations
+
+
+def facts_of(chunk: Chunk, pack: str, seen: Seen, jobs_dir: Path) -> JobFacts:
     job = chunk.job_of(pack)
     if job is None:
-        return facts_of_unsubmitted(chunk, queue_answers, now)
-    if job not in queued and job not in incarnations:
-        job = commands.array_id(job)  # elements cancelled while they waited lose their numbers
-        whole = queued.get(job) or next(iter(incarnations.get(job, [])), None)
-        if whole is None or whole.state != "CANCELLED":
-            return JobFacts("absent" if queue_answers else "unreachable")
-    return combine(queued.get(job), incarnations.get(job, []), queue_answers, now)
+        return facts_of_unsubmitted(chunk, seen.queue_answers, seen.now)
+    if job in seen.queued or job in seen.past:
+        return combine(seen.queued.get(job), seen.past.get(job, []), seen.queue_answers, seen.now)
+    started = (jobs_dir / chunk.submission_id / pack / "started.json").exists()
+    if seen.queue_answers and not started and left_the_queue(chunk, job, seen):
+        return JobFacts("ended", "CANCELLED", "taken out of the queue while it waited", by_user=True)
+    return JobFacts("absent" if seen.queue_answers else "unreachable")
+
+
+def left_the_queue(chunk: Chunk, job: str, seen: Seen) -> bool:
+    """Tell whether an unlisted element was cancelled while it waited: SLURM keeps no record of such a one.
+
+    Its array is then still listed with the others that wait; or, were all cancelled, under the array's bare id.
+    """
+    array = commands.array_id(job)
+    siblings = (f"{array}_{index}" for index in range(len(chunk.packs)))
+    if any(one in seen.queued and seen.queued[one].state == "PENDING" for one in siblings):
+        return True
+    whole = seen.queued.get(array) or next(iter(seen.past.get(array, [])), None)
+    return whole is not None and whole.state == "CANCELLED"
 
 
 def facts_of_unsubmitted(chunk: Chunk, queue_answers: bool, now: float) -> JobFacts:

@@ -1,0 +1,221 @@
+"""Submission to SLURM and what is made of its answers, on a fake of its commands that a test moves by hand."""
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.config_resources import Profile, Resources
+from orchestrator.control import stop
+from orchestrator.errors import Partial, UserError
+from orchestrator.executors import slurm_commands as commands
+from orchestrator.executors.records import read_chunks
+
+sys.path.insert(0, str(Path(__file__).parent))
+from fake_slurm import FakeSlurm  # noqa: E402
+from fleet import Fleet  # noqa: E402
+
+
+class Site(Fleet):
+    def on(self, pack=1, **options):
+        profiles = {"default": Profile(pack=pack, **options.pop("profile", {}))}
+        return self.submit(executor="slurm", resources=Resources(profiles=profiles), **options)
+
+    def age(self, seconds):
+        """Make every chunk look as if it had been submitted earlier."""
+        for chunk in read_chunks(self.study.jobs_dir, closed=True):
+            replace(chunk, created=chunk.created - seconds).write(self.study.jobs_dir)
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    def make(**settings):
+        one = FakeSlurm(tmp_path / "fake", **settings)
+        monkeypatch.setenv("PATH", f"{one.folder}{os.pathsep}{os.environ['PATH']}")
+        return one
+
+    return make
+
+
+@pytest.fixture
+def site(tmp_path):
+    sites = []
+
+    def make(n_runs):
+        sites.append(Site(tmp_path / "study", n_runs))
+        return sites[-1]
+
+    (tmp_path / "study").mkdir()
+    yield make
+    for one in sites:
+        one.database.close()
+
+
+def test_one_squeue_and_one_sacct_serve_a_look_at_any_number_of_arrays(fake, site):
+    slurm, many = fake(max_array=10), site(35)
+    many.on()
+    assert len(read_chunks(many.study.jobs_dir)) == 4
+    before = [len(slurm.calls(name)) for name in ("squeue", "sacct")]
+    many.states()
+    assert [len(slurm.calls(name)) for name in ("squeue", "sacct")] == [before[0] + 1, before[1] + 1]
+
+
+def test_arrays_ask_for_what_the_profile_says_and_for_any_option_by_its_name(fake, site):
+    fake()
+    two = site(2)
+    wanted = {
+        "partition": "gpu",
+        "account": "me",
+        "qos": "high",
+        "constraint": "a100",
+        "gpus": 2,
+        "cpus": 4,
+        "mem": "8G",
+    }
+    options = {"mail-type": "END", "exclusive": True}
+    two.on(profile=wanted | {"time": "2h", "setup": ["module load cuda"], "sbatch": options}, max_parallel=1)
+    script = next(two.study.jobs_dir.glob("*/logs/*submission.sh")).read_text()
+    for line in (
+        "--array=0-1%1",
+        "--partition=gpu",
+        "--account=me",
+        "--qos=high",
+        "--constraint=a100",
+        "--gpus-per-node=2",
+        "--cpus-per-task=4",
+        "--mem=8G",
+        "--time=120",
+        "--mail-type=END",
+        "--exclusive",
+        "--requeue",
+        "--signal=USR2@90",
+    ):
+        assert f"#SBATCH {line}\n" in script
+    assert "wckey" not in script and script.index("module load cuda") < script.index("srun ")
+    assert f"#SBATCH --comment=scalewright:{read_chunks(two.study.jobs_dir)[0].uuid}\n" in script
+
+
+def test_the_cheapest_runs_are_the_first_elements(fake, site):
+    fake()
+    five = site(5)
+    five.on(pack=2)
+    chunk = read_chunks(five.study.jobs_dir)[0]
+    packs = [
+        json.loads((five.study.jobs_dir / chunk.submission_id / name / "pack.json").read_text()) for name in chunk.packs
+    ]
+    assert [Path(run).name for pack in packs for run in pack["runs"]] == five.ids  # planned seconds grow with the seed
+
+
+def test_a_lost_reply_is_adopted_by_its_comment_at_once(fake, site):
+    slurm, two = fake(lose_reply=True), site(2)
+    two.on()
+    chunk = read_chunks(two.study.jobs_dir)[0]
+    assert chunk.job_id == "1000" and two.states() == ["queued", "queued"]
+    assert two.on().n_claimed == 0 and len(slurm.calls("sbatch")) == 1
+
+
+def test_a_lost_reply_with_a_silent_queue_is_adopted_later(fake, site):
+    slurm, two = fake(lose_reply=True), site(2)
+    slurm.down("squeue", "sacct")
+    two.on()
+    assert read_chunks(two.study.jobs_dir)[0].job_id is None
+    assert two.states() == ["claimed", "claimed"] and two.on().n_claimed == 0
+    slurm.down()
+    assert two.states() == ["queued", "queued"]
+    assert read_chunks(two.study.jobs_dir)[0].job_id == "1000"
+
+
+def test_a_refusal_is_the_users_error_and_frees_the_runs(fake, site):
+    slurm, two = fake(refuse="Invalid account or account/partition combination specified"), site(2)
+    with pytest.raises(UserError, match="Invalid account"):
+        two.on()
+    assert two.states() == ["planned", "planned"]
+    with slurm.state() as state:
+        state["refuse"] = ""
+    assert two.on().n_claimed == 2
+
+
+def test_runs_beyond_the_sites_submit_limit_wait_for_the_next_submit(fake, site):
+    slurm, nine = fake(max_submit=4), site(9)
+    with pytest.raises(Partial, match="4 jobs"):
+        nine.on()
+    assert sorted(nine.states()) == ["planned"] * 5 + ["queued"] * 4
+    assert nine.states()[:4] == ["queued"] * 4  # the cheapest first
+    for job in slurm.jobs():
+        slurm.set(job, "COMPLETED")
+
+
+def test_without_a_controller_nothing_is_submitted(fake, site):
+    slurm, one = fake(), site(1)
+    slurm.down("scontrol")
+    with pytest.raises(UserError, match="does not answer"):
+        one.on()
+    assert one.states() == ["planned"]
+
+
+def test_an_array_cancelled_by_its_user_is_never_submitted_again(fake, site):
+    slurm, three = fake(), site(3)
+    three.on()
+    slurm.set("1000_0", "RUNNING")
+    commands.scancel(["1000_1"])
+    assert three.states() == ["queued", "cancelled", "queued"]
+    assert three.on().n_claimed == 0
+
+
+def test_cancelling_takes_exactly_the_named_elements_out_of_the_queue(fake, site):
+    slurm, three = fake(), site(3)
+    three.on()
+    done = stop(three.target(1), "cancel")
+    assert (done.n_now, done.n_asked) == (1, 0)
+    assert [call[1:] for call in slurm.calls("scancel")] == [["1000_1"]]
+    assert three.states() == ["queued", "cancelled", "queued"]
+
+
+def test_a_job_that_nobody_lists_is_left_alone_for_the_grace_and_unknown_after_it(fake, site):
+    slurm, one = fake(accounting=False), site(1)
+    one.on()
+    slurm.forget("1000")
+    assert one.states() == ["queued"]
+    one.age(1000)
+    assert one.states() == ["unknown"]
+    assert one.on().n_claimed == 0
+
+
+def test_accounting_tells_the_end_of_a_job_that_the_controller_forgot(fake, site):
+    slurm, one = fake(), site(1)
+    one.on()
+    slurm.set("1000", "TIMEOUT")
+    slurm.forget("1000")
+    assert one.states() == ["interrupted"] and "timeout" in one.reason(0)
+    assert one.on().n_claimed == 1
+
+
+def test_a_node_failure_with_a_requeue_is_a_run_that_waits(fake, site):
+    slurm, one = fake(), site(1)
+    one.on()
+    slurm.set("1000", "RUNNING")
+    slurm.set("1000", "PREEMPTED", "BeginTime")
+    assert one.states() == ["queued"]
+    assert one.on().n_claimed == 0
+
+
+def test_squeue_lines_of_waiting_arrays_name_each_element():
+    text = "7_[1-3,5%2]|PENDING|Priority||scalewright:ab12\n8|RUNNING|None|n1|\n"
+    found = [(job.job, job.state) for job in commands.parse_squeue(text)]
+    assert found == [("7_1", "PENDING"), ("7_2", "PENDING"), ("7_3", "PENDING"), ("7_5", "PENDING"), ("8", "RUNNING")]
+    assert commands.comment_uuid("x scalewright:ab12 y") == "ab12" and commands.comment_uuid("other") is None
+
+
+def test_a_comment_with_the_separator_in_it_does_not_shift_the_fields():
+    job = next(commands.parse_squeue("7|RUNNING|None|n1|a|b scalewright:ab12\n"))
+    assert job.comment == "a|b scalewright:ab12" and job.nodes == "n1"
+
+
+def test_sacct_lines_give_every_incarnation_with_who_cancelled_it():
+    text = "7_1|REQUEUED|0:0|1700000000|n1|c|\n7_1|CANCELLED by 1000|0:15|1700000100|n1|c|\n7_[2-3%1]|PENDING|0:0|Unknown||c|\n"
+    found = [(one.job, one.state, one.by, one.ended_at) for one in commands.parse_sacct(text)]
+    assert found[:2] == [("7_1", "REQUEUED", "", 1.7e9), ("7_1", "CANCELLED", "1000", 1.7e9 + 100)]
+    assert found[2:] == [("7_2", "PENDING", "", None), ("7_3", "PENDING", "", None)]

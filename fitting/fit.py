@@ -226,7 +226,7 @@ def _parameter(
         value,
         float(value * spread if is_log else spread),
         least if low is None else float(np.exp(low) if is_log else low),
-        float("inf") if high is None else float(np.exp(high) if is_log else high),
+        float("inf") if high is None else float(np.exp(min(high, 700.0)) if is_log else high),
         one_sided,
         "delta" if ends is None else "profile",
     )

@@ -1,4 +1,4 @@
-"""Does a 95% interval hold the truth 95% of the time? Simulated designs of 15, 35 and 72 runs, fitted in one batch each."""
+"""Does a 95% interval hold the truth 95% of the time? Simulated designs of 15, 35 and 72 runs, fitted in batches."""
 
 from dataclasses import replace
 

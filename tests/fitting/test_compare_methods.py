@@ -1,0 +1,142 @@
+"""A method against its baseline: planted gains come back with their intervals, and what is doubtful is said."""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from planted_laws import TRUE_SPEEDUP, TRUTH, chinchilla, small_study
+
+from fitting.compare import compare
+from fitting.difference import loss_differences
+from fitting.errors import FittingError
+from fitting.frame import check_points
+from fitting.multiplier import compute_multiplier, sharing_test
+
+
+def large_study(noise=0.003, **changes):
+    """Six sizes x four ratios of two methods, the second with some parameters of the law changed."""
+    rng = np.random.default_rng(2)
+    rows = []
+    for label, truth in (("base", TRUTH), ("new", {**TRUTH, **changes})):
+        for n in np.geomspace(1e7, 3e9, 6):
+            for ratio in (5, 20, 80, 300):
+                loss = float(chinchilla(n, n * ratio, truth) * np.exp(noise * rng.normal()))
+                rows.append((f"{label}-{n:.3g}-{ratio}", label, n, n * ratio, loss))
+    return pd.DataFrame(rows, columns=["run_id", "label", "n_params", "n_tokens", "loss_nats"])
+
+
+def test_a_planted_gain_is_found_by_every_measure():
+    found = compare(small_study(), "fast", "base")
+    assert found.difference.resolved and found.difference.nats < 0
+    tokens = found.speedup("tokens")
+    assert tokens.low < TRUE_SPEEDUP < tokens.high and tokens.low > 1
+    seconds = found.speedup("seconds")
+    assert seconds.low < 1 < seconds.high
+    assert "fast ends" in found.sentence and "the tokens" in found.sentence
+
+
+def test_no_gain_is_called_no_gain():
+    found = compare(small_study(), "same", "base")
+    assert not found.difference.resolved
+    assert found.sentence.startswith("No difference between same and base is resolved")
+    assert any("below the noise" in w for w in found.warnings)
+
+
+def test_one_seed_and_thin_designs_are_admitted():
+    found = compare(small_study((0,)).query("size != 'l'"), "fast", "base")
+    assert any(w.startswith("1 seed") for w in found.warnings)
+    assert any("thin design: 2 shared sizes" in w for w in found.warnings)
+
+
+def test_different_hardware_diverged_runs_and_edge_rates_are_admitted():
+    frame = small_study().assign(device="cpu", diverged=False)
+    frame.loc[frame["label"] == "fast", "device"] = "gpu"
+    frame.loc[0, "diverged"] = True
+    sweep = frame[(frame["size"] == "m") & (frame["label"] == "fast")]
+    tried = [sweep.assign(lr_peak=lr, loss_nats=sweep["loss_nats"] + up, run_id=sweep["run_id"] + f"-{lr}")
+             for lr, up in ((0.01, 0.2), (0.005, 0.4))]  # fmt: skip
+    found = compare(pd.concat([frame, *tried]), "fast", "base")
+    assert any("different device" in w for w in found.warnings)
+    assert "1 run left out: diverged" in found.warnings
+    assert any("edge of its sweep: fast m 1" in w for w in found.warnings)
+    assert found.difference.n_pairs == 9  # only the best rate of each cell entered
+
+
+def test_throughput_that_is_missing_leaves_seconds_out_and_says_so():
+    found = compare(small_study().drop(columns="tokens_per_s"), "fast", "base")
+    assert found.speedup("seconds") is None and found.speedup("tokens") is not None
+    assert any("seconds-to-loss" in w and "tokens_per_s" in w for w in found.warnings)
+
+
+def test_the_compute_multiplier_of_shared_exponents_is_the_planted_one():
+    """B_m = B / 1.5^beta makes each token worth 1.5: the baseline needs 1.5 times the compute at any C."""
+    points = check_points(large_study(B=TRUTH["B"] / 1.5 ** TRUTH["beta"]))
+    (multiplier,), test = compute_multiplier(points, "new", "base")
+    assert test.shared and test.p_value > 0.05
+    assert multiplier.at == "any compute"
+    assert multiplier.low < 1.5 < multiplier.high and multiplier.high / multiplier.low < 1.2
+
+
+def test_exponents_that_differ_are_not_shared_and_the_multiplier_grows_with_compute():
+    points = check_points(large_study(noise=0.001, beta=0.40))
+    found, test = compute_multiplier(points, "new", "base")
+    assert not test.shared and test.p_value < 0.01 and test.aicc_separate < test.aicc_shared
+    assert test.held_out_separate < test.held_out_shared
+    values = [m.value for m in found]
+    assert len(values) == 3 and values[0] < values[1] < values[2]
+    assert all(m.low < m.value < m.high for m in found)
+
+
+def test_a_multiplier_beyond_the_baselines_floor_is_undefined_and_says_so():
+    points = check_points(large_study(noise=0.001, E=1.2, beta=0.5))
+    found, _ = compute_multiplier(points, "new", "base")
+    undefined = [m for m in found if math.isnan(m.value)]
+    assert undefined and "below the baseline's fitted floor" in undefined[0].warnings[0]
+
+
+def test_the_sharing_test_rejects_equal_laws_rarely():
+    rejected = 0
+    for seed in range(20):
+        frame = large_study(noise=0.0)
+        rng = np.random.default_rng(seed)
+        noisy = frame.assign(loss_nats=frame["loss_nats"] * np.exp(0.004 * rng.normal(size=len(frame))))
+        rejected += not sharing_test(check_points(noisy), "chinchilla-shared").shared
+    assert rejected <= 4  # 5% of 20, and chance
+
+
+def test_the_pooled_difference_is_a_t_interval_over_cells():
+    from scipy import stats
+
+    frame = small_study()
+    wide = frame.pivot_table(index=["size", "budget"], columns="label", values="loss_nats")
+    gaps = wide["fast"] - wide["base"]
+    pooled = loss_differences(check_points(frame), "fast", "base")[0]
+    interval = stats.t.interval(0.95, 8, loc=gaps.mean(), scale=stats.sem(gaps))
+    assert pooled.nats == pytest.approx(gaps.mean(), rel=1e-9)
+    assert (pooled.low, pooled.high) == pytest.approx(interval, rel=1e-9)
+
+
+def test_a_cell_is_paired_by_seed():
+    cells = {d.scope: d for d in loss_differences(check_points(small_study()), "fast", "base")}
+    assert cells["cell s 1"].basis == "seeds" and cells["cell s 1"].n_pairs == 3
+    assert {"pooled", "size s", "budget 1"} <= set(cells)
+    single = {d.scope: d for d in loss_differences(check_points(small_study((0,))), "fast", "base")}
+    assert math.isinf(single["cell s 1"].high) and single["cell s 1"].basis == "none"
+
+
+def test_unknown_or_unshared_methods_are_refused():
+    with pytest.raises(FittingError, match="unknown method 'fst'.*did you mean fast"):
+        compare(small_study(), "fst", "base")
+    frame = small_study()
+    moved = frame.assign(size=np.where(frame["label"] == "fast", "x", frame["size"]))
+    with pytest.raises(FittingError, match="share no size and budget"):
+        compare(moved, "fast", "base")
+
+
+def test_a_comparison_prints_and_records():
+    found = compare(small_study(), "fast", "base")
+    assert json.loads(json.dumps(found.to_record(), allow_nan=False))["method"] == "fast"
+    assert found.sentence in found.summary()
+    assert {"quantity", "scope", "value", "low", "high"} == set(found.frame())

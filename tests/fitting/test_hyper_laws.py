@@ -1,0 +1,104 @@
+"""Learning-rate sweeps: planted optima and their law come back; edges are flagged and kept out."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fitting.errors import FittingError
+from fitting.frame import check_points
+from fitting.hyper import at_edge, best_of_sweeps, fit_hyper
+
+RATES = np.geomspace(1e-3, 1e-1, 9)
+
+
+def best_rate(n, d):
+    return 1.0 * n**-0.4 * d**0.05
+
+
+def sweep(noise=0.0, rates=RATES, curvature=0.05):
+    rng = np.random.default_rng(6)
+    rows = []
+    for size, n in (("s", 27e3), ("m", 55e3), ("l", 141e3)):
+        for budget, d in (("1", 2.6e5), ("2", 5.2e5), ("4", 1.04e6)):
+            for lr in rates:
+                loss = (
+                    2.5
+                    * (d / 2e5) ** -0.1
+                    * np.exp(curvature * np.log(lr / best_rate(n, d)) ** 2 + noise * rng.normal())
+                )
+                rows.append(("angpt", size, budget, n, d, lr, loss))
+    frame = pd.DataFrame(rows, columns=["label", "size", "budget", "n_params", "n_tokens", "lr_peak", "loss_nats"])
+    return frame.assign(run_id=[f"r{i}" for i in range(len(frame))])
+
+
+def test_a_planted_optimum_is_found_between_the_rates_that_were_tried():
+    result = fit_hyper(sweep())
+    assert len(result.optima) == 9
+    for optimum in result.optima:
+        assert optimum.best == pytest.approx(best_rate(optimum.n_params, optimum.n_tokens), rel=1e-6)
+        assert optimum.curvature == pytest.approx(0.05, rel=1e-6)
+        assert not optimum.edge
+
+
+def test_the_law_of_the_optimum_comes_back_inside_its_intervals():
+    law = fit_hyper(sweep(noise=0.002)).laws["angpt"]
+    assert law.params["p"].low < -0.4 < law.params["p"].high
+    assert law.params["q"].low < 0.05 < law.params["q"].high
+    assert law.at(5.5e4, 5.2e5) == pytest.approx(best_rate(5.5e4, 5.2e5), rel=0.15)
+
+
+def test_an_optimum_at_the_edge_is_flagged_and_kept_out_of_the_law():
+    frame = sweep()
+    low = frame[(frame["size"] == "l") & (frame["lr_peak"] < 1.5 * best_rate(141e3, 1.04e6))].index
+    result = fit_hyper(frame.drop(low))
+    flagged = [o for o in result.optima if o.edge]
+    assert {o.size for o in flagged} == {"l"}
+    assert any("edge of its sweep" in w for w in result.warnings)
+    assert result.laws["angpt"].n == len(result.optima) - len(flagged)
+    assert at_edge(check_points(frame.drop(low))) == [f"angpt l {o.budget}" for o in flagged]
+
+
+def test_a_diverged_rate_beyond_the_best_one_makes_it_no_edge():
+    frame = sweep(rates=RATES[:6]).query("size == 's' and budget == '1'").assign(diverged=False)
+    upper = frame["lr_peak"].max()
+    cut = frame[frame["lr_peak"] <= upper].copy()
+    cut["loss_nats"] = 3 - np.log(cut["lr_peak"] / 1e-3) * 0.05 + 0.02 * np.log(cut["lr_peak"] / 1e-3) ** 2 * 0
+    other = sweep().query("size == 'm'").assign(diverged=False)
+    blown = cut.iloc[[-1]].assign(lr_peak=2 * upper, diverged=True, loss_nats=np.nan, run_id="blown")
+    alone = fit_hyper(pd.concat([cut, other]))
+    guarded = fit_hyper(pd.concat([cut, other, blown]))
+    assert "edge of its sweep" in next(o for o in alone.optima if o.size == "s").note
+    assert "edge of its sweep" not in next(o for o in guarded.optima if o.size == "s").note
+
+
+def test_one_size_or_one_budget_holds_the_exponent_it_cannot_see_at_zero():
+    law = fit_hyper(sweep().query("size == 'm'")).laws["angpt"]
+    assert law.params["p"].interval == "fixed" and law.params["p"].value == 0
+    assert law.params["q"].value == pytest.approx(0.05, abs=1e-6)
+
+
+def test_batch_sizes_are_optimised_the_same_way():
+    frame = sweep().rename(columns={"lr_peak": "batch_tokens"})
+    assert len(fit_hyper(frame, "batch_tokens").optima) == 9
+
+
+def test_only_the_best_rate_of_each_cell_stays_and_the_others_are_listed():
+    kept = best_of_sweeps(check_points(sweep()))
+    assert len(kept) == 9
+    assert len(kept.excluded) == 72 and {e.reason for e in kept.excluded} == {"not the best lr_peak of its cell"}
+
+
+def test_without_a_sweep_there_is_nothing_to_fit():
+    with pytest.raises(FittingError, match="has 3 values of lr_peak"):
+        fit_hyper(sweep(rates=RATES[:2]))
+    with pytest.raises(FittingError, match="no column batch_tokens"):
+        fit_hyper(sweep(), "batch_tokens")
+
+
+def test_a_result_prints_and_records():
+    result = fit_hyper(sweep(noise=0.002))
+    assert "lr_peak* = c N^p D^q" in result.summary()
+    assert json.loads(json.dumps(result.to_record(), allow_nan=False))["setting"] == "lr_peak"
+    assert {"best", "low", "high", "curvature", "edge", "loss_best"} <= set(result.frame())

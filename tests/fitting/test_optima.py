@@ -1,0 +1,110 @@
+"""Compute-optimal sizes from the runs themselves: parabolas that must be refused, exponents that must come back."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from planted_laws import chinchilla, grid
+
+from fitting.agreement import approaches
+from fitting.errors import FittingError
+from fitting.frame import check_points
+from fitting.optimum import APPROACHES, fit_optimum, flop_levels, pareto, valley
+
+TRUE_A = 0.37 / 0.72
+
+
+def isoflop_runs(n_sizes=9, noise=0.0, budgets=(1e18, 1e19, 1e20, 1e21), decades=1.0):
+    rng = np.random.default_rng(4)
+    rows = []
+    for compute in budgets:
+        for ratio in 20 * 10 ** np.linspace(-decades, decades, n_sizes):
+            n = np.sqrt(compute / 6 / ratio)
+            rows.append((n, n * ratio, compute, chinchilla(n, n * ratio) * np.exp(noise * rng.normal())))
+    return pd.DataFrame(rows, columns=["n_params", "n_tokens", "flops", "loss_nats"])
+
+
+@pytest.mark.parametrize("approach", ["isoflop", "isoflop-akima"])
+def test_parabolas_give_back_the_exponent_of_the_planted_law(approach):
+    result = fit_optimum(isoflop_runs(), approach)
+    assert result.params["a"].value == pytest.approx(TRUE_A, abs=0.01)
+    assert result.params["a"].value + result.params["b"].value == pytest.approx(1.0, abs=1e-9)
+    truth = (0.35 * 480 / (0.37 * 2080)) ** (1 / 0.72) * (1e20 / 6) ** TRUE_A
+    assert result.n_star(1e20) == pytest.approx(truth, rel=0.05)
+
+
+def test_a_parabola_is_exact_on_a_parabola():
+    x = np.linspace(-1, 1, 7)
+    runs = pd.DataFrame({"n_params": 1e8 * np.exp(x), "loss_nats": np.exp(1.0 + 0.3 * (x - 0.2) ** 2), "flops": 1e19})
+    runs["n_tokens"] = runs["flops"] / 6 / runs["n_params"]
+    found = valley(1e19, runs)
+    assert found.curvature == pytest.approx(0.3, rel=1e-9)
+    assert found.n_star == pytest.approx(1e8 * np.exp(0.2), rel=1e-9)
+    assert found.loss_star == pytest.approx(np.e, rel=1e-9)
+    assert found.n_tokens_star == pytest.approx(1e19 / 6 / found.n_star, rel=1e-9)
+
+
+def curve(shape, n=6):
+    x = np.linspace(-1, 1, n)
+    frame = pd.DataFrame({"n_params": 1e8 * np.exp(x), "loss_nats": np.exp(shape(x)), "flops": 1e19})
+    return frame.assign(n_tokens=frame["flops"] / 6 / frame["n_params"])
+
+
+@pytest.mark.parametrize(
+    ("runs", "why"),
+    [
+        (curve(lambda x: 1 - 0.3 * x**2), "not positive: no minimum"),
+        (curve(lambda x: 1 + 0.3 * (x - 3) ** 2), "not bracketed"),
+        (curve(lambda x: 1 + 0.3 * x**2, n=3), "3 sizes, needs 4"),
+    ],
+)
+def test_concave_unbracketed_or_thin_parabolas_are_refused_in_words(runs, why):
+    assert why in valley(1e19, runs).refused
+    many = pd.concat([runs.assign(flops=c, n_tokens=c / 6 / runs["n_params"]) for c in (1e18, 1e19, 1e20)])
+    with pytest.raises(FittingError, match=why):
+        fit_optimum(many, "isoflop")
+
+
+def test_a_refused_budget_is_listed_and_the_others_are_used():
+    runs = isoflop_runs()
+    cheapest = runs.index[runs["flops"] == 1e18]
+    result = fit_optimum(runs.drop(cheapest[3:]), "isoflop")
+    assert result.warnings == ("1 of 4 computes have no usable optimum",)
+    assert "refused at 1e+18 FLOPs: 3 sizes, needs 4" in result.summary()
+    assert json.loads(json.dumps(result.to_record(), allow_nan=False))["law"] == "isoflop"
+
+
+def test_the_envelope_keeps_only_runs_that_no_cheaper_run_beats():
+    points = check_points(grid(6, 6))
+    kept = pareto(points).frame.sort_values("flops")
+    assert (kept["loss_nats"].diff().dropna() < 0).all()
+    for row in kept.itertuples():
+        assert (points.frame.query("flops <= @row.flops")["loss_nats"] >= row.loss_nats).all()
+
+
+def test_the_three_approaches_agree_on_one_law_and_say_when_one_is_refused():
+    found = approaches(isoflop_runs(noise=0.001))
+    assert set(found.a) == {"envelope", "isoflop", "chinchilla"} and found.agree
+    assert found.a["chinchilla"].low < TRUE_A < found.a["chinchilla"].high
+    assert found.a["isoflop"].value == pytest.approx(TRUE_A, abs=0.01)  # a parabola over two decades leans a little
+    thin = approaches(grid(5, 3, noise=0.001))
+    assert "isoflop" in thin.refused and "chinchilla" in thin.a
+
+
+def test_approaches_that_differ_are_called_so():
+    from fitting.agreement import _homogeneity
+    from fitting.result import Parameter
+
+    apart = [Parameter("a", v, 0.01, v - 0.02, v + 0.02) for v in (0.5, 0.6)]
+    assert _homogeneity(apart)[1] < 1e-6
+
+
+def test_computes_are_grouped_by_level():
+    levels = flop_levels(np.array([1e18, 1.02e18, 5e18, 0.99e18]))
+    assert len(set(levels)) == 2 and levels[0] == levels[1] == levels[3]
+
+
+def test_an_unknown_approach_is_refused():
+    with pytest.raises(FittingError, match=r"unknown approach 'iso' .*; valid: " + ", ".join(APPROACHES)):
+        fit_optimum(isoflop_runs(), "iso")

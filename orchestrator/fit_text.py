@@ -3,7 +3,6 @@
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.analyze import Analysis
 from orchestrator.answers.answer import show_table
 from orchestrator.asked import Asked
 from orchestrator.cli.tables import print_json, print_rows
@@ -21,26 +20,22 @@ PAST = (1.0, 10.0, 100.0)  # computes at which the frontier is given, in units o
 def print_analysis(asked: Asked) -> None:
     """Fit the usual laws, store them, and print what they say."""
     from orchestrator.analyze import analyze
+    from orchestrator.pages import headline_lines, headline_tables
 
-    show_analysis(analyze(asked.study, asked.experiment, compare=asked.compare))
+    analysis = analyze(asked.study, asked.experiment, compare=asked.compare)
+    show_findings(headline_tables(analysis), headline_lines(analysis))
 
 
 def print_page(page: Page) -> None:
-    """Print the two tables of a report, and where the page is."""
-    show_analysis(page.analysis)
+    """Print the tables and findings of a report, and where the page is."""
+    show_findings(page.tables, page.lines)
     print(page.path)
 
 
-def show_analysis(analysis: Analysis) -> None:
-    """Print the two tables of an analysis with their notes, and how many runs did not enter and why."""
-    from orchestrator.cautions import cautions
-    from orchestrator.findings import excluded_words, laws_table
-    from orchestrator.pages import pairs_table
-    from orchestrator.pair_text import losses_table, sentence
-
-    for table in (pairs_table(analysis), losses_table(analysis.comparisons), laws_table(analysis)):
+def show_findings(tables: Sequence[Table], lines: Sequence[str]) -> None:
+    for table in tables:
         show_table(table)
-    for line in (*map(sentence, analysis.comparisons), *excluded_words(analysis), *cautions(analysis)):
+    for line in lines:
         print(f"- {line}")
 
 

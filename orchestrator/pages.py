@@ -20,28 +20,45 @@ from orchestrator.wording import counted, number
 
 @dataclass(frozen=True)
 class Page:
-    """A report as written: the analysis behind it, its two tables, and where it is."""
+    """A report as written: what a terminal shows of it, every file (pictures, then the page), and where the page is."""
 
-    analysis: Analysis
-    report: Report
-    laws: Table
-    speed_ups: Table
+    tables: tuple[Table, ...]
+    lines: tuple[str, ...]
+    files: tuple[Path, ...]
     path: Path
-
-    @property
-    def files(self) -> list[Path]:
-        """Every picture (PNG) and the page, as written."""
-        names = [picture.name for picture in pictures_of(self.report)]
-        return [*(self.path.parent / f"{name}.png" for name in names), self.path]
 
 
 def report_experiment(study: Study, experiment: str, *, compare: tuple[tuple[str, str], ...] = ()) -> Page:
-    """Analyse a synced experiment, draw its figures and write figures/<experiment>/index.html; safe to repeat."""
+    """Analyse a synced experiment, draw its figures and write figures/<experiment>/index.html.
+
+    Safe to repeat: where neither the runs nor the code have changed since, the page that is there is returned.
+    """
+    from orchestrator.page_store import page_key, read_page, write_page
+
+    folder = figures_dir(study, experiment)
+    key = page_key(study, experiment, compare)
+    stored = read_page(folder, key)
+    if stored is not None:
+        return stored
     analysis = analyze(study, experiment, compare=compare)
     report = build_report(analysis)
-    path = write_report(report, figures_dir(study, experiment))
-    record_pictures(study, analysis, report, path.parent)
-    return Page(analysis, report, laws_table(analysis), pairs_table(analysis), path)
+    path = write_report(report, folder)
+    record_pictures(study, analysis, report, folder)
+    files = (*(folder / f"{picture.name}.png" for picture in pictures_of(report)), path)
+    page = Page(headline_tables(analysis), headline_lines(analysis), files, path)
+    write_page(page, key)
+    return page
+
+
+def headline_tables(analysis: Analysis) -> tuple[Table, ...]:
+    """Return what a terminal shows first: speed-ups, the loss itself, laws."""
+    pairs = (pairs_table(analysis), losses_table(analysis.comparisons)) if analysis.comparisons else ()
+    return (*pairs, laws_table(analysis))
+
+
+def headline_lines(analysis: Analysis) -> tuple[str, ...]:
+    """Return the findings in sentences, what did not enter, and every caution."""
+    return (*map(sentence, analysis.comparisons), *excluded_words(analysis), *cautions(analysis))
 
 
 def pairs_table(analysis: Analysis) -> Table:

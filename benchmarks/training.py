@@ -35,9 +35,9 @@ from orchestrator.train.run import train
 from orchestrator.train.sampler import TrainSampler, open_train
 from orchestrator.train.system import System
 
-SIZES = {"27k": (32, 2, 2), "55k": (48, 2, 3), "141k": (64, 3, 4)}  # width, depth, heads
-METHODS = {"gpt+": {}, "angpt": {}, "ngpt": {}, "pre-ln": {}, "pre-ln+gpas": {"method": "pre-ln", "gate": "gpas"}}
-BATCH, CONTEXT = 8, 128
+SIZES = {"27k": (32, 2, 2, 96), "55k": (48, 2, 3, 128), "141k": (64, 3, 4, 160)}  # width, depth, heads, MLP: the demo's
+METHODS = {"gpt+": {}, "angpt": {}, "pre-ln": {}, "pre-ln+gpas": {"method": "pre-ln", "gate": "gpas"}}
+BATCH, CONTEXT = 3, 128
 LR_PEAK = 0.01
 WARM_UP = 10
 
@@ -72,10 +72,10 @@ def training(n_steps: int) -> dict[str, Any]:
 
 
 def write_run(folder: Path, data_dir: Path, size: str, method: str, n_steps: int) -> Path:
-    width, depth, heads = SIZES[size]
     made = manifest.read(data_dir)
+    shape = dict(zip(("width", "depth", "heads", "mlp_width"), SIZES[size], strict=True))
     names = {"method": method} | METHODS[method]
-    spec = ModelSpec(width=width, depth=depth, heads=heads, vocab_size=made.vocab_size, context=CONTEXT, **names)
+    spec = ModelSpec(**shape, vocab_size=made.vocab_size, context=CONTEXT, **names)
     run = RunSpec(spec.to_dict(), made.identity(), training(n_steps))
     run_dir = folder / f"{size}-{method}-{n_steps}"
     run_dir.mkdir(exist_ok=True)

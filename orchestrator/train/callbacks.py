@@ -158,7 +158,7 @@ class Warmer(Callback):
         batch = torch.zeros(n_sequences, context + 1, dtype=torch.int64, device=system.device)
         with trainer.precision_plugin.train_step_context():
             system.backward_through(batch)
-        system.optimizer.zero_grad()
+        system.zero_grad()
 
 
 class Keeper(Callback):

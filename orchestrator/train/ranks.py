@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,11 +43,10 @@ class Ranks:
         if n_sequences % self.size:
             raise UserError(f"devices {self.size}: expected a divisor of the batch of {n_sequences} sequences")
 
-    def average(self, parameters: Iterable[torch.nn.Parameter], loss: torch.Tensor) -> torch.Tensor:
-        """Replace every gradient by its mean over the ranks; return the mean of `loss`."""
+    def average(self, gradients: list[torch.Tensor], loss: torch.Tensor) -> torch.Tensor:
+        """Replace every gradient by its mean over the ranks, in place; return the mean of `loss`."""
         if self.size == 1:
             return loss
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         flat = torch.cat([*(gradient.flatten().float() for gradient in gradients), loss.reshape(1).float()])
         distributed.all_reduce(flat)
         flat /= self.size

@@ -10,7 +10,7 @@ from torch import nn
 
 from models.constraints import constrain
 from models.transformer import parameter_roles
-from orchestrator.train.optimizers import build_optimizer
+from orchestrator.train.optimizers import build_optimizer, clip_norm, gradients_of
 from orchestrator.train.progress import Progress
 from orchestrator.train.ranks import ALONE, Ranks
 from orchestrator.train.schedules import Schedule
@@ -59,8 +59,8 @@ class System(LightningModule):
         if self.optimizer_state is not None:
             self.optimizer.load_state_dict(self.optimizer_state)
             self.optimizer_state = None
-        self.trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        self.gates = [p for name, p in self.model.named_parameters() if roles[name] == GATE_ROLE]
+        self.gradients = gradients_of(self.optimizer)
+        self.gate_gradients = [p.grad for name, p in self.model.named_parameters() if roles[name] == GATE_ROLE]
         self.constrain = constrain(self.model)
         return self.optimizer
 
@@ -78,11 +78,11 @@ class System(LightningModule):
         rate = self.rate(self.progress.tokens)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        loss = self.ranks.average(self.trained, self.backward_through(self.ranks.share(batch)))
+        loss = self.ranks.average(self.gradients, self.backward_through(self.ranks.share(batch)))
         norm = self.clip()
         self.optimizer.step()
         self.constrain()
-        self.optimizer.zero_grad()
+        self.zero_grad()
         self.progress.step += 1
         self.recent.append((loss, norm))
 
@@ -110,8 +110,12 @@ class System(LightningModule):
 
         Return the global norm before.
         """
-        limit, gate_limit = self.recipe.optimizer["clip_norm"], self.recipe.optimizer["gate_clip_norm"]
-        norm = nn.utils.clip_grad_norm_(self.trained, limit or float("inf"))
-        if gate_limit and self.gates:
-            nn.utils.clip_grad_norm_(self.gates, gate_limit)
+        norm = clip_norm(self.gradients, self.recipe.optimizer["clip_norm"])
+        gate_limit = self.recipe.optimizer["gate_clip_norm"]
+        if gate_limit and self.gate_gradients:
+            clip_norm(self.gate_gradients, gate_limit)
         return norm
+
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        """Clear the gradients in place, for Lightning too: they are views that None would cut off (see flatten)."""
+        torch._foreach_zero_(self.gradients)

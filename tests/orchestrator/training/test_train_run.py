@@ -220,9 +220,9 @@ def test_gates_are_clipped_by_their_joint_norm_after_the_global_clip(make_run: M
 
     def spy(system: System) -> torch.Tensor:
         norm = clip(system)
-        others = {id(gate) for gate in system.gates}
-        rest = [p.grad for p in system.trained if id(p) not in others]
-        gates = [gate.grad for gate in system.gates]
+        is_gate = {name: role == "gate" for name, role in parameter_roles(system.model).items()}
+        gates = [p.grad for name, p in system.model.named_parameters() if is_gate[name]]
+        rest = [p.grad for name, p in system.model.named_parameters() if not is_gate[name]]
         norms.append([float(torch.cat([grad.flatten() for grad in grads]).norm()) for grads in (gates, rest)])
         return norm
 
@@ -318,3 +318,33 @@ def test_signals_are_free_for_others_after_a_run(make_run: MakeRun) -> None:
     train(make_run())
     assert {number: signal.getsignal(number) for number in before} == before
     assert signals.requested() is None
+
+
+def test_clipping_is_torchs_clipping() -> None:
+    from orchestrator.train.optimizers import clip_norm
+
+    for limit in (0.1, 1.0, 1e3, None, 0.0):
+        ours = [torch.randn(7), torch.randn(3, 5)]
+        theirs = [torch.nn.Parameter(torch.zeros_like(gradient)) for gradient in ours]
+        for parameter, gradient in zip(theirs, ours, strict=True):
+            parameter.grad = gradient.clone()
+        expected = torch.nn.utils.clip_grad_norm_(theirs, limit or math.inf)
+        assert torch.equal(clip_norm(ours, limit), expected)
+        assert all(torch.equal(gradient, parameter.grad) for gradient, parameter in zip(ours, theirs, strict=True))
+
+
+def test_a_flattened_group_is_updated_as_its_parameters_would_be() -> None:
+    from orchestrator.train.optimizers import flatten
+
+    def trained(*, flat: bool) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        parameters = [torch.nn.Parameter(torch.randn(size)) for size in ((3, 4), (5,), (2, 2))]
+        updated = [flatten(parameters)] if flat else parameters
+        optimizer = torch.optim.AdamW(updated, lr=0.1, weight_decay=0.1, fused=True)
+        for power in (1, 2, 3):
+            sum((parameter**power).sum() for parameter in parameters).backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+        return [parameter.detach().clone() for parameter in parameters]
+
+    assert all(torch.equal(*pair) for pair in zip(trained(flat=True), trained(flat=False), strict=True))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fitting.errors import FittingError
 from fitting.frame import PointRules, Points, check_points, log_axes, unknown
 from fitting.laws import LAWS, Law
-from fitting.losses import OBJECTIVES, Objective
+from fitting.losses import OBJECTIVES, Objective, total
 from fitting.problem import APART, Problem, best_row, certify, held_at_bound, hold, solve
 from fitting.profile import profile_range
 from fitting.result import Estimate, FitResult, Parameter, Provenance
@@ -114,8 +114,8 @@ def fit_points(points: Points, law: Law, settings: FitSettings) -> FitResult:
     return FitResult(
         law=law,
         objective=objective.name,
-        delta=objective.delta,
-        objective_value=float(solution.value[best_row(solution)]) * objective.scale,
+        delta=objective.delta if objective.name == "huber" else float("inf"),
+        objective_value=total(objective, float(solution.value[best_row(solution)]), residuals),
         n=len(points),
         level=settings.level,
         params=MappingProxyType(params),

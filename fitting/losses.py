@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-LAD_DELTA = 1e-7  # Huber's loss at this width, divided by it, equals |r| up to half of it
+LAD_DELTA = 1e-6  # Huber's loss at this width, divided by it, equals |r| up to half of it
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,19 @@ class Objective:
 OBJECTIVES: dict[str, Objective] = {
     "huber": Objective("huber", "Huber on log loss, robust to bad runs", 1e-3, continuation=(np.inf, 1e-2)),
     "lad": Objective(
-        "lad", "least absolute log residual", LAD_DELTA, False, 1 / LAD_DELTA, (np.inf, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+        "lad", "least absolute log residual", LAD_DELTA, False, 1 / LAD_DELTA, (np.inf, 3e-3, 3e-4, 1e-5)
     ),
     "log-l2": Objective("log-l2", "least squares on log loss", np.inf),
     "raw-l2": Objective("raw-l2", "least squares on the loss itself", np.inf, raw=True),
 }
+
+
+def total(objective: Objective, value: float, residuals: Array) -> float:
+    """Return the objective of a fit as it is reported: the solver's value in the objective's own scale.
+
+    For `lad` it is the sum of |r| itself, not its smooth stand-in.
+    """
+    return float(np.abs(residuals).sum()) if objective.name == "lad" else value * objective.scale
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
     python benchmarks/orchestration.py [--runs 5000] [--pack 25] [--executor slurm|local] [--step-s 0.025]
 
-A run is four steps of `--step-s` seconds that write a journal, checkpoints and a result. With `slurm` the cluster of the tests
-is started on this machine (3 nodes of 4 processors claimed, whatever it has). Prints one JSON object; nothing is left behind.
+A run is four steps of `--step-s` seconds that write a journal, checkpoints and a result. With `slurm` the cluster of
+the tests is started on this machine (3 nodes of 4 processors claimed, whatever it has). Prints one JSON object;
+nothing is left behind.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """What a person may do to runs that were planned or submitted: cancel, hold, pause, and take it back.
 
-A wish is a stop file in the run directory, so that it outlives this process and reaches every machine; a run that trains
-stops at its next checkpoint. Knows the database, the run directories and the executors.
+A wish is a stop file in the run directory, so that it outlives this process and reaches every machine; a run that
+trains stops at its next checkpoint. Knows the database, the run directories and the executors.
 """
 
 import signal
@@ -123,7 +123,10 @@ def take_back(target: Target, states: Iterable[str]) -> int:
 
 
 def pause_local_jobs(study: Study, wait_s: float = PAUSE_S) -> int:
-    """Ask this machine's jobs of a study to end at a checkpoint and wait until they have; return how many there were."""
+    """Ask this machine's jobs of a study to end at a checkpoint and wait until they have.
+
+    Return how many there were.
+    """
     mine = [chunk for chunk in read_chunks(study.jobs_dir) if chunk.executor == "local"]
     jobs = [(chunk, pack) for chunk in mine for pack in chunk.packs if local.is_alive(chunk, study.jobs_dir, pack)]
     for chunk, pack in jobs:

@@ -1,4 +1,7 @@
-"""What a run directory says about its run: outcome, attempts, last sign of life. Reads files only; no database, no cluster."""
+"""What a run directory says about its run: outcome, attempts, last sign of life.
+
+Reads files only; no database, no cluster.
+"""
 
 import os
 from contextlib import suppress

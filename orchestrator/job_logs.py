@@ -1,4 +1,7 @@
-"""What the jobs of a run printed: finds their log files and follows them. Knows jobs/ and the run's journal, no cluster."""
+"""What the jobs of a run printed: finds their log files and follows them.
+
+Knows jobs/ and the run's journal, no cluster.
+"""
 
 import sys
 import time

@@ -1,6 +1,7 @@
 """Look at every job that may still run and write what became of its runs: the step after journals were synced.
 
-One squeue and one sacct a look, for everything. Works from jobs/ and the run directories; the database gets the verdicts.
+One squeue and one sacct a look, for everything. Works from jobs/ and the run directories; the database gets the
+verdicts.
 """
 
 import time

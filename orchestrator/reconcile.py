@@ -1,4 +1,4 @@
-"""What became of each run, judged from evidence: its files, its job, the clock. Contradictions are unknown, never repeated.
+"""What became of each run, judged from evidence: its files, its job, the clock. Doubt is unknown, never repeated.
 
 `judge` is pure. Evidence in order of weight: DONE.json, the attempt's own last word, what the executor says of the job,
 the last sign of life. One kind of silence proves nothing: a job absent from the queue is only over when a second source

@@ -15,6 +15,7 @@ LEFT_OUT_FOLDERS = {"__pycache__", "corpus"}
 LEFT_OUT_SUFFIXES = {".pyc", ".pyo", ".tmp", ".swp"}
 HASH_CHARACTERS = 16
 RECORD = "snapshot.json"
+NAMED_FILES = 3
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,8 @@ class Snapshot:
         if self.dirty:
             parts.append("with uncommitted changes")
         if self.untracked:
-            parts.append(
-                f"and {len(self.untracked)} untracked files ({', '.join(self.untracked[:3])}{', ...' * (len(self.untracked) > 3)})"
-            )
+            names = ", ".join(self.untracked[:NAMED_FILES]) + (", ..." if len(self.untracked) > NAMED_FILES else "")
+            parts.append(f"and {len(self.untracked)} untracked files ({names})")
         return " ".join(parts)
 
 

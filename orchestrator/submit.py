@@ -1,7 +1,7 @@
 """Plan -> claims -> run directories, code snapshot, packs -> jobs. Safe to repeat, and to kill at any step.
 
-Order: the submission says on disk who makes it; one transaction claims runs; specs, snapshot and packs are written; each
-chunk's record is written before its jobs are started. Whoever comes next finds from these what was not finished.
+Order: the submission says on disk who makes it; one transaction claims runs; specs, snapshot and packs are written;
+each chunk's record is written before its jobs are started. Whoever comes next finds from these what was not finished.
 """
 
 import os
@@ -106,7 +106,7 @@ def write_spec(study: Study, run: PlannedRun, profile: Profile) -> None:
     (study.run_dir(run.run_id) / "stop").unlink(missing_ok=True)
 
 
-# --- packs -------------------------------------------------------------------------------------------------------------
+# --- packs -----------------------------------------------------------------------------------------------------------
 
 
 def make_packs(study: Study, runs: Sequence[PlannedRun], order: Order, n_cores: int) -> list[NamedPack]:
@@ -184,7 +184,7 @@ def pack_record(submission_id: str, pack: NamedPack, snapshot: Snapshot, order: 
     )
 
 
-# --- executors ---------------------------------------------------------------------------------------------------------
+# --- executors -------------------------------------------------------------------------------------------------------
 
 
 def new_chunk(submission_id: str, executor: str, packs: Sequence[NamedPack], profile: str = "") -> Chunk:

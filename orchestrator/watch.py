@@ -49,7 +49,8 @@ class Progress:
 
 def measure(frame: "pd.DataFrame", now: float | None = None) -> Progress:
     """Sum the progress frame (db.frames.progress) up."""
-    return measure_rows(frame.to_dict("records"), now or time.time())
+    rows: list[Any] = frame.to_dict("records")
+    return measure_rows(rows, now or time.time())
 
 
 def measure_rows(rows: Sequence[Row], now: float) -> Progress:

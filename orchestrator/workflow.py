@@ -44,6 +44,8 @@ def submit_file(
     yield from say_talk(study)
     receipt = submit_plan(plan, study, order)
     yield describe(receipt, order.executor)
+    if order.executor == "debug":  # its jobs ran right here and are over
+        yield from say_talk(study)
     yield state_line(study, plan.experiment.name)
 
 
@@ -65,11 +67,13 @@ def preview(plan: "Plan", study: Study, order: "Order") -> Iterator[str]:
 
     runs = [run for run in plan.runs if plan.states.get(run.run_id, "planned") in ("planned", "interrupted")]
     packs = make_packs(study, runs, order, n_free_cores(study))
-    yield f"{len(runs)} of {len(plan.runs)} runs would go into {len(packs)} {order.executor} jobs; nothing was submitted"
+    where = f"would go into {len(packs)} {order.executor} jobs"
+    yield f"{len(runs)} of {len(plan.runs)} runs {where}; nothing was submitted"
     for profile in dict.fromkeys(pack.profile_name for pack in packs):
         mine = [pack for pack in packs if pack.profile_name == profile]
-        longest = max(pack.wall_s for pack in mine)
-        yield f"  {profile}: {len(mine)} jobs, {max(len(p.work) for p in mine)} runs at most, the longest {duration_text(longest)}"
+        longest = duration_text(max(pack.wall_s for pack in mine))
+        most = max(len(pack.work) for pack in mine)
+        yield f"  {profile}: {len(mine)} jobs, {most} runs at most, the longest {longest}"
 
 
 def describe(receipt: "Receipt", executor: str) -> str:

@@ -101,11 +101,14 @@ def required(targets: list[str] | None) -> list[str]:
     raise typer.BadParameter("name a YAML file, an experiment or ids of runs")
 
 
-def doctor(as_json: JSON = False) -> None:
-    """Check this machine and its cluster; each line says what to do. Example: scalewright doctor"""
+def doctor(
+    as_json: JSON = False,
+    probe: Annotated[bool, typer.Option("--probe", help="Also send one short job through the cluster.")] = False,
+) -> None:
+    """Check this machine and its cluster; each line says what to do. Example: scalewright doctor --probe"""
     from orchestrator.doctor import examine, print_findings
 
-    findings = examine(Path.cwd())
+    findings = examine(Path.cwd(), probe=probe)
     print_findings(findings, as_json=as_json)
     if any(finding.level == "bad" for finding in findings):
         raise typer.Exit(1)

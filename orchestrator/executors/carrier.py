@@ -1,7 +1,8 @@
 """What submitit carries: a path. In the job it checks the code, trains the pack, and decides what follows.
 
-Knows pack.json, the run directories and submitit's job environment; no database. What follows: nothing (all runs have an
-outcome), a requeue (asked to end, or a retry within the budget) or the end of the batch (the same error in too many runs).
+Knows pack.json, the run directories and submitit's job environment; no database. What follows: nothing (all runs
+have an outcome), a requeue (asked to end, or a retry within the budget) or the end of the batch (the same error in
+too many runs).
 """
 
 import faulthandler
@@ -116,7 +117,7 @@ def reason_to_skip(submission_dir: Path, run_dir: Path) -> str | None:
     return str(stopped["message"]) if stopped else None
 
 
-# --- errors: how often, and when to give up ----------------------------------------------------------------------------
+# --- errors: how often, and when to give up --------------------------------------------------------------------------
 
 
 def note_outcome(submission_dir: Path, pack: Pack, run_dir: Path, outcome: str, error: str | None) -> None:
@@ -149,7 +150,7 @@ def error_key(error: str) -> str:
     return re.sub(r"[^A-Za-z#]+", "-", plain)[:ERROR_KEY_CHARACTERS].strip("-") or "error"
 
 
-# --- what follows ------------------------------------------------------------------------------------------------------
+# --- what follows ----------------------------------------------------------------------------------------------------
 
 
 def conclude(job_dir: Path, pack: Pack, outcomes: dict[str, str]) -> None:
@@ -185,8 +186,9 @@ def may_retry(run_dir: Path, pack: Pack) -> bool:
 def requeue(why: str) -> None:
     """Ask for this job to start again, in a new process; leaves through SystemExit where that is possible.
 
-    Under SLURM and submitit's local controller this is submitit's own handler for its signal: it calls Carrier.checkpoint,
-    writes the pickle anew and requeues. A local job that was told to end is not started again: its user ended it.
+    Under SLURM and submitit's local controller this is submitit's own handler for its signal: it calls
+    Carrier.checkpoint, writes the pickle anew and requeues. A local job that was told to end is not started again:
+    its user ended it.
     """
     print(f"scalewright: this job will be started again ({why})", file=sys.stderr, flush=True)
     handler = signals.saved(signal.SIGUSR2)
@@ -210,7 +212,10 @@ def has_begun(pack: Pack) -> bool:
 
 
 def watch_for_hang(job_dir: Path, pack: Pack) -> None:
-    """End a job whose runs wrote nothing for `hang_s`: print where it hangs, requeue it while tokens advance, and die."""
+    """End a job whose runs wrote nothing for `hang_s`.
+
+    Print where it hangs, requeue it while tokens advance, and die.
+    """
     while True:
         time.sleep(min(pack.hang_s / 4, 30.0))
         last = last_sign_of_life(job_dir, pack)
@@ -253,7 +258,7 @@ def last_sign_of_life(job_dir: Path, pack: Pack) -> float:
     return newest
 
 
-# --- notification ------------------------------------------------------------------------------------------------------
+# --- notification ----------------------------------------------------------------------------------------------------
 
 
 def say_finished(submission_dir: Path, pack: Pack) -> None:

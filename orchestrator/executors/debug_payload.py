@@ -1,7 +1,7 @@
 """A payload that trains nothing: it writes what a run writes, and misbehaves on request. For trying out orchestration.
 
-A run directory's `debug.json` may hold any field of Behaviour; the loss follows from the steps alone, so a resumed run's
-curve can be compared bit for bit with that of an uninterrupted one.
+A run directory's `debug.json` may hold any field of Behaviour; the loss follows from the steps alone, so a resumed
+run's curve can be compared bit for bit with that of an uninterrupted one.
 """
 
 import hashlib

@@ -18,7 +18,10 @@ def as_jobs(jobs_dir: Path, chunk: Chunk) -> Chunk:
 
 
 def run(jobs_dir: Path, chunk: Chunk) -> None:
-    """Run the packs; Ctrl-C asks the run in progress to stop at a checkpoint, and then raises KeyboardInterrupt here."""
+    """Run the packs.
+
+    Ctrl-C asks the run in progress to stop at a checkpoint, and then raises KeyboardInterrupt here.
+    """
     os.environ[INLINE] = "1"
     try:
         for name in chunk.packs:

@@ -1,7 +1,7 @@
 """Jobs on this machine through submitit's LocalExecutor, detached: who submits may exit, or be interrupted.
 
-`python -m orchestrator.executors.local JOBS_DIR SUBMISSION UUID` launches the packs of one chunk in a session of their own,
-writes each job's process into the chunk's record and exits; the jobs live on.
+`python -m orchestrator.executors.local JOBS_DIR SUBMISSION UUID` launches the packs of one chunk in a session of
+their own, writes each job's process into the chunk's record and exits; the jobs live on.
 """
 
 import os
@@ -119,7 +119,10 @@ def start_trouble(chunk: Chunk, jobs_dir: Path, pack: str) -> str:
 
 
 def end_jobs(chunk: Chunk, jobs_dir: Path, pack: str, signum: signal.Signals = signal.SIGTERM) -> bool:
-    """Signal a pack's job, or its controller before the job has said that it started; tell whether the signal was sent."""
+    """Signal a pack's job, or its controller before the job has said that it started.
+
+    Tell whether the signal was sent.
+    """
     started = read_json(jobs_dir / chunk.submission_id / pack / "started.json")
     job = Process.from_dict(started["process"]) if started else None
     if job is not None and job.send(signum):

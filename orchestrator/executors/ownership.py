@@ -1,7 +1,7 @@
-"""A run lies in one place: the fencing token of the attempt that owns a run directory. Knows the directory's files only.
+"""A run lies in one place: the fencing token of the attempt that owns a run directory. Knows its files only.
 
-An attempt takes the run by renaming its own owner.json into place and asks again before each checkpoint and before DONE.json;
-the zombie of a lost node that wakes up finds another token and stops without writing.
+An attempt takes the run by renaming its own owner.json into place and asks again before each checkpoint and before
+DONE.json; the zombie of a lost node that wakes up finds another token and stops without writing.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""Signals of a job: a handler only sets a flag, which the training loop asks at its batch boundaries. No heavy import."""
+"""Signals of a job: a handler only sets a flag, which the training loop asks at its batch boundaries.
+
+No heavy import.
+"""
 
 import signal
 from types import FrameType

@@ -1,4 +1,4 @@
-"""Jobs on a SLURM cluster through submitit: arrays, throttled and cut at the site's limits; adoption; what became of them.
+"""Jobs on a SLURM cluster through submitit: arrays, throttled and cut at the site's limits, and their adoption.
 
 Knows submitit and SLURM's commands; nothing of runs. What a job needs is on disk before sbatch is called, so that a job
 whose submitter died in that very moment still runs, and is adopted by the uuid in its comment.
@@ -79,7 +79,7 @@ def launch(jobs_dir: Path, chunk: Chunk, packs: Sequence[NamedPack], throttle: i
     try:
         with environment_of_a_login_shell():
             jobs = executor.submit_array([Carrier(str(submission_dir / name)) for name in chunk.packs])
-    except Exception as trouble:  # submitit raises its own, and whatever the shell said is in the message
+    except Exception as trouble:  # noqa: BLE001  submitit wraps whatever sbatch said; the message tells them apart
         return after_trouble(jobs_dir, chunk, " ".join(str(trouble).split()))
     launched = chunk.with_job_id(commands.array_id(str(jobs[0].job_id)), limits.cluster)
     launched.write(jobs_dir)
@@ -112,7 +112,7 @@ def environment_of_a_login_shell() -> Iterator[None]:
         os.environ.update(hidden)
 
 
-# --- what a job asks for and starts with -------------------------------------------------------------------------------
+# --- what a job asks for and starts with -----------------------------------------------------------------------------
 
 
 def make_executor(submission_dir: Path, chunk: Chunk, packs: Sequence[NamedPack], throttle: int | None) -> Any:
@@ -159,15 +159,19 @@ def wall_minutes(packs: Sequence[NamedPack]) -> int:
 
 
 def setup_lines(submission_dir: Path, chunk: Chunk, pack: Pack, profile: Profile) -> list[str]:
-    """Write the shell lines before the job's program: the code's path, and the job's own pickle should nobody move it."""
+    """Write the shell lines before the job's program.
+
+    The code's path, and the job's own pickle should nobody move it.
+    """
     logs, carried = (shlex.quote(str(path)) for path in (submission_dir / "logs", carried_dir(submission_dir, chunk)))
     job = "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"
+    own = f"{logs}/{job}_submitted.pkl"
     return [
         *profile.setup,
         f"export PYTHONPATH={shlex.quote(pack.root)}${{PYTHONPATH:+:$PYTHONPATH}} PYTHONSAFEPATH=1",
         f"export OMP_NUM_THREADS={pack.threads} MKL_NUM_THREADS={pack.threads} OPENBLAS_NUM_THREADS={pack.threads}",
         f'echo "${{SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}" > {carried}/job_id',
-        f'test -e {logs}/"{job}_submitted.pkl" || cp {carried}/"${{SLURM_ARRAY_TASK_ID:-0}}.pkl" {logs}/"{job}_submitted.pkl"',
+        f"test -e {own} || cp {carried}/${{SLURM_ARRAY_TASK_ID:-0}}.pkl {own}",
     ]
 
 
@@ -188,7 +192,7 @@ def carry(submission_dir: Path, chunk: Chunk, timeout_min: int) -> None:
         delayed.dump(folder / f"{index}.pkl")
 
 
-# --- adoption ----------------------------------------------------------------------------------------------------------
+# --- adoption --------------------------------------------------------------------------------------------------------
 
 
 def adopt(

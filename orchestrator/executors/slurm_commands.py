@@ -156,7 +156,10 @@ class Limits:
 
 
 def read_limits() -> Limits:
-    """Ask the controller for its limits and sacctmgr for this user's; what cannot be learnt keeps its cautious default."""
+    """Ask the controller for its limits and sacctmgr for this user's.
+
+    What cannot be learnt keeps its cautious default.
+    """
     config = dict(parse_config(call(["scontrol", "show", "config"]).text))
     accounting = config.get("AccountingStorageType", "").endswith("slurmdbd")
     return Limits(

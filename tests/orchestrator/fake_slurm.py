@@ -1,7 +1,7 @@
 """A fake of SLURM's commands: jobs change only when a test says so. What it prints is checked against a real cluster.
 
-As a module it makes the programs in a folder; as a program (under the name of a SLURM command) it plays that command on the
-state file of that folder.
+As a module it makes the programs in a folder; as a program (under the name of a SLURM command) it plays that command
+on the state file of that folder.
 """
 
 import fcntl
@@ -138,7 +138,10 @@ def sacct(state, arguments):
 
 
 def scancel(state, arguments):
-    """Cancel; an element of an array that others still wait with leaves no trace, neither here nor in the accounting."""
+    """Cancel.
+
+    An element of an array that others still wait with leaves no trace, neither here nor in the accounting.
+    """
     for name, one in state["jobs"].items():
         if {name, name.partition("_")[0]} & set(arguments) and one["state"] in WAITING + AT_WORK:
             waited, array = one["state"] in WAITING, name.partition("_")[0]

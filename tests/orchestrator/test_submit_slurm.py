@@ -215,7 +215,8 @@ def test_a_comment_with_the_separator_in_it_does_not_shift_the_fields():
 
 
 def test_sacct_lines_give_every_incarnation_with_who_cancelled_it():
-    text = "7_1|REQUEUED|0:0|1700000000|n1|c|\n7_1|CANCELLED by 1000|0:15|1700000100|n1|c|\n7_[2-3%1]|PENDING|0:0|Unknown||c|\n"
+    text = "7_1|REQUEUED|0:0|1700000000|n1|c|\n7_1|CANCELLED by 1000|0:15|1700000100|n1|c|\n"
+    text += "7_[2-3%1]|PENDING|0:0|Unknown||c|\n"
     found = [(one.job, one.state, one.by, one.ended_at) for one in commands.parse_sacct(text)]
     assert found[:2] == [("7_1", "REQUEUED", "", 1.7e9), ("7_1", "CANCELLED", "1000", 1.7e9 + 100)]
     assert found[2:] == [("7_2", "PENDING", "", None), ("7_3", "PENDING", "", None)]

@@ -1,6 +1,7 @@
 """A SLURM cluster of this machine alone, for tests: munged, slurmctld, slurmds and, for sacct, mariadbd and slurmdbd.
 
-Everything listens on loopback and lies in one short folder; nothing is installed, nothing outside the folder is changed.
+Everything listens on loopback and lies in one short folder; nothing is installed, nothing outside the folder is
+changed.
 """
 
 import os
@@ -19,6 +20,7 @@ from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "sinfo")
 ACCOUNTING_PROGRAMS = ("slurmdbd", "sacctmgr", "mariadbd", "mariadb-install-db", "mariadb")
+PACKAGES = "slurmctld slurmd munge slurm-client slurmdbd mariadb-server-core mariadb-client-core"
 SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 N_PORTS = 8  # controller, database and one a node
 LEAKY = ("SLURM", "SBATCH", "SRUN", "SACCT", "SQUEUE", "SINFO", "SALLOC", "SUBMITIT")
@@ -30,7 +32,7 @@ def why_not(*, accounting: bool = True) -> str | None:
     wanted = PROGRAMS + (ACCOUNTING_PROGRAMS if accounting else ())
     missing = [program for program in wanted if shutil.which(program, path=path) is None]
     if missing:
-        return f"not installed: {', '.join(missing)} (Debian: slurmctld slurmd munge slurm-client slurmdbd mariadb-server-core)"
+        return f"not installed: {', '.join(missing)} (Debian: {PACKAGES})"
     address = own_address()
     if not address.startswith("127."):  # with NoInAddrAny the daemons listen where the host's own name points
         return f"this host's name resolves to {address}, not to loopback"
@@ -80,7 +82,7 @@ class Cluster:
         clean = {key: value for key, value in os.environ.items() if not key.startswith(LEAKY)}
         return clean | {"SLURM_CONF": str(self.conf), "PATH": f"{os.environ['PATH']}:{SYSTEM_PATH}"}
 
-    # --- start and stop --------------------------------------------------------------------------------------------
+    # --- start and stop ----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         for name in ("log", "run", "state", "spool", "munge"):
@@ -190,7 +192,7 @@ class Cluster:
         self.daemon("slurmdbd", ["slurmdbd", "-D"], MYSQL_UNIX_PORT=str(sock))
         wait_until(lambda: self.run("sacctmgr", "-n", "show", "cluster").returncode == 0, 20, "slurmdbd")
 
-    # --- configuration ---------------------------------------------------------------------------------------------
+    # --- configuration -----------------------------------------------------------------------------------------------
 
     def write_conf(self) -> None:
         lines = [f"{key}={value}" for key, value in (self.conf_values() | self.settings).items()]
@@ -285,7 +287,7 @@ class Cluster:
         path.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
         path.chmod(0o600)
 
-    # --- talking to it ---------------------------------------------------------------------------------------------
+    # --- talking to it -----------------------------------------------------------------------------------------------
 
     def run(self, *command: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -302,7 +304,7 @@ class Cluster:
         lines = self.say("sinfo", "-h", "-N", "-p", "low", "-o", "%N %t").splitlines()
         return [line.split()[0] for line in lines if re.search(r" (idle|mix|alloc|comp)$", line)]
 
-    # --- what goes wrong with nodes --------------------------------------------------------------------------------
+    # --- what goes wrong with nodes ----------------------------------------------------------------------------------
 
     def start_node(self, node: str) -> None:
         (self.folder / "spool" / node).mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from orchestrator.evidence import read_run
 from orchestrator.executors.records import read_chunks
 
 PATIENCE_S = 150.0
+RETRY = Retry()
 
 
 class Site(Fleet):
@@ -15,7 +16,7 @@ class Site(Fleet):
 
     cluster = None
 
-    def on(self, node=None, *, n_cpus=1, pack=100, max_parallel=None, retry=Retry(), notify=None, at_once=1, **sbatch):
+    def on(self, node=None, *, n_cpus=1, pack=100, max_parallel=None, retry=RETRY, notify=None, at_once=1, **sbatch):
         """Submit everything that is to be done, optionally to one node."""
         place = {"nodelist": node} if node else {}
         profile = Profile(cpus=n_cpus, pack=pack, at_once=at_once, mem="200M", sbatch=place | sbatch)

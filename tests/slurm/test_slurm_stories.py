@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from cluster import wait_until
-from slurm_site import PATIENCE_S, Site
+from slurm_site import Site
 
-from orchestrator.config_resources import Profile, Resources, Retry
+from orchestrator.config_resources import Retry
 from orchestrator.control import stop, take_back
 from orchestrator.evidence import read_run
 from orchestrator.executors.records import read_chunks, read_json

@@ -1,5 +1,7 @@
 """Sublayer and Block: the only place where a wiring becomes tensors. Torch."""
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
 from models.forms import Form
@@ -8,6 +10,8 @@ from models.joins import Weights, lerp_takes_norm, make_join
 from models.layers import Attention, Mlp
 from models.norms import make_norm
 from models.spec import ModelSpec
+
+GatedJoin = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Sublayer(nn.Module):
@@ -24,19 +28,14 @@ class Sublayer(nn.Module):
         self.post = None if lerp_takes_norm(wiring, form) else make_norm(wiring.post, spec, form)
         self.join = make_join(wiring, form)
         self.out = make_norm(wiring.out, spec, form)
-        self.gated_sum = form.gated_sum if self.gates_plain_sum(spec, layer) else None
-
-    def gates_plain_sum(self, spec: ModelSpec, layer: int) -> bool:
-        """True where the gate directly follows an unscaled sum: then both are one operation."""
-        wiring = spec.wiring(layer)
-        unscaled = wiring.join == "add" and wiring.residual_scale == wiring.branch_scale == 1.0
-        return self.site == "trunk" and unscaled and spec.gate_record.stop_gradient
+        self.gated_join = make_gated_join(spec, layer, form)
 
     def forward(self, x: Tensor, table: Tensor, factor: Tensor | None, weights: Weights | None) -> Tensor:
         x = self.gate(x, factor) if self.site == "input" else x
         h = self.branch(x, table, factor)
-        if self.gated_sum is not None:
-            return self.gated_sum(x, h, factor)
+        if self.gated_join is not None:
+            y = self.gated_join(x, h, factor)
+            return y if self.out is None else self.out(y)
         y = self.join(self.gate(x, factor) if self.site == "shortcut" else x, h, weights)
         y = y if self.out is None else self.out(y)
         return self.gate(y, factor) if self.site == "trunk" else y
@@ -48,6 +47,18 @@ class Sublayer(nn.Module):
         h = self.body(h, table)
         h = h if self.post is None else self.post(h)
         return self.gate(h, factor) if self.site == "module" else h
+
+
+def make_gated_join(spec: ModelSpec, layer: int, form: Form) -> GatedJoin | None:
+    """Return sum and gate as one operation, where the sum is gated as a whole or on its shortcut."""
+    wiring, site = spec.wiring(layer), spec.gate_site(layer)
+    if wiring.join != "add" or wiring.branch_scale != 1.0 or not spec.gate_record.stop_gradient:
+        return None
+    if site == "trunk" and wiring.residual_scale == 1.0:
+        return form.gated_sum
+    if site == "shortcut":
+        return lambda x, h, factor: form.gated_shortcut(x, h, factor, wiring.residual_scale)
+    return None
 
 
 class Block(nn.Module):

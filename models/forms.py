@@ -55,6 +55,11 @@ def gated_sum(x: Tensor, h: Tensor, f: Tensor) -> Tensor:
     return gated(x + h, f)
 
 
+def gated_shortcut(x: Tensor, h: Tensor, f: Tensor, weight: float) -> Tensor:
+    """weight gated(x, f) + h."""
+    return torch.add(h, gated(x, f), alpha=weight)
+
+
 def rotate(x: Tensor, table: Tensor) -> Tensor:
     """Rotate adjacent channel pairs of x (b, t, h, c) by position; table (t, pairs, 2) holds cos and sin."""
     cos, sin = table[:, None, : x.shape[-1] // 2].unbind(-1)  # (t, 1, c/2)
@@ -88,6 +93,7 @@ class Form:
     heads: Callable[[Tensor, Tensor, int, float | None], tuple[Tensor, Tensor, Tensor]]
     gated: Callable[[Tensor, Tensor], Tensor]
     gated_sum: Callable[[Tensor, Tensor, Tensor], Tensor]
+    gated_shortcut: Callable[[Tensor, Tensor, Tensor, float], Tensor]
 
 
 def eager(kernel: Callable[..., Any], equation: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,7 +111,7 @@ def eager_full(kernel: Callable[..., Any], equation: Callable[..., Any]) -> Call
     return choose
 
 
-PLAIN = Form(False, unit, rms, unit_lerp, swiglu, heads, gated, gated_sum)
+PLAIN = Form(False, unit, rms, unit_lerp, swiglu, heads, gated, gated_sum, gated_shortcut)
 FOLDED = Form(
     True,
     unit=eager_full(fused.Unit.apply, unit),
@@ -115,5 +121,6 @@ FOLDED = Form(
     heads=eager_full(fused.Heads.apply, heads),
     gated=eager(fused.Gated.apply, gated),
     gated_sum=eager(fused.GatedSum.apply, gated_sum),
+    gated_shortcut=eager(fused.GatedShortcut.apply, gated_shortcut),
 )
 FORMS = {"plain": PLAIN, "folded": FOLDED}

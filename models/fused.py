@@ -46,6 +46,22 @@ class GatedSum(Function):
         return g, g, dot(y, g, f.dtype) / f
 
 
+class GatedShortcut(Function):
+    """y = weight f x + h with the gradient weight g for x; saves x, which the sub-layer's first matrix saves anyway."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, h: Tensor, f: Tensor, weight: float) -> Tensor:
+        ctx.save_for_backward(x, f)
+        ctx.weight = weight
+        return torch.add(h, scaled(x, f), alpha=weight)
+
+    @staticmethod
+    def backward(ctx, g: Tensor):
+        x, f = ctx.saved_tensors
+        d_x = g if ctx.weight == 1.0 else g * ctx.weight
+        return d_x, g, dot(x, g, f.dtype) * ctx.weight, None
+
+
 def scaled(x: Tensor, f: Tensor) -> Tensor:
     """Return f x in the dtype of x, multiplied in the (wider) dtype of f."""
     return x * f if x.dtype == f.dtype else (x.to(f.dtype) * f).to(x.dtype)

@@ -63,7 +63,12 @@ def test_gates(factor):
     d_x, d_h, d_f = torch.autograd.grad(fused.GatedSum.apply(x, h, f), (x, h, f), g)
     assert torch.equal(d_x, g) and torch.equal(d_h, g)
     torch.testing.assert_close(d_f, ((x + h) * g).sum(), rtol=1e-9, atol=1e-12)
+    shortcut = fused.GatedShortcut.apply(x, h, f, 2.2)
+    d_x, d_h, d_f = torch.autograd.grad(shortcut, (x, h, f), g)
+    assert torch.equal(d_x, 2.2 * g) and torch.equal(d_h, g)
+    torch.testing.assert_close(d_f, 2.2 * (x * g).sum(), rtol=1e-9, atol=1e-12)
     if abs(factor) > 1e-3:
+        compare(fused.GatedShortcut.apply, forms.gated_shortcut, [x, h, f], 2.2)
         compare(fused.Gated.apply, forms.gated, [x, f])
         compare(fused.GatedSum.apply, forms.gated_sum, [x, h, f])
 

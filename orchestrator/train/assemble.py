@@ -23,6 +23,7 @@ from orchestrator.train.sampler import open_train, read_validation
 from orchestrator.train.schedules import read_schedule
 from orchestrator.train.system import Recipe, System
 
+EVALUATION_LOGITS = 2**20  # at once, 4 MiB: small training batches need not make evaluations slow
 # bf16-pure is no precision of Lightning's: its bf16-true would also round the tables that are no parameters
 PRECISIONS = {"fp32": "32-true", "bf16-mixed": "bf16-mixed", "bf16-pure": "32-true"}
 
@@ -42,7 +43,8 @@ def open_validation(job: Assignment, manifest: Manifest) -> Validation:
     training = job.training
     n_windows = training["evaluation"]["n_windows"]
     windows = read_validation(job.settings.data_dir, manifest, training["context"], n_windows)
-    at_once = job.settings.micro_batch_sequences or training["batch_sequences"]
+    in_training = job.settings.micro_batch_sequences or training["batch_sequences"]
+    at_once = max(in_training, EVALUATION_LOGITS // (training["context"] * manifest.vocab_size))
     return Validation(torch.from_numpy(windows), manifest.bytes_per_token, at_once)
 
 

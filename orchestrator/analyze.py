@@ -72,13 +72,27 @@ def analyze(study: Study, experiment: str, *, compare: Sequence[tuple[str, str]]
     usual baseline. Raises UserError where no run has ended, DbError for an unknown experiment.
     """
     from db.engine import open_database
-    from db.frames import curves, evaluations, final_losses
+    from db.frames import evaluations, final_losses
 
     database = open_database(study.database, create=False)
     analysis = analyze_frame(final_losses(database, experiment), experiment, compare=compare)
-    logged = curves(database, analysis.points.frame["run_id"]) if (analysis.runs["source"] == "run").any() else None
-    analysis = replace(analysis, evaluations=evaluations(database, experiment=experiment), curves=logged)
+    analysis = replace(
+        analysis,
+        evaluations=evaluations(database, experiment=experiment),
+        curves=logged_curves(database, analysis.points.frame["run_id"].tolist()),
+    )
     return store_fits(database, analysis)
+
+
+def logged_curves(database: "Database", run_ids: Sequence[str]) -> "pd.DataFrame | None":
+    """Return the training loss of runs, or None where none was logged (imported points, for one)."""
+    from db.errors import DbError
+    from db.frames import curves
+
+    try:
+        return curves(database, run_ids)
+    except DbError:
+        return None
 
 
 def analyze_frame(runs: "pd.DataFrame", experiment: str, *, compare: Sequence[tuple[str, str]] = ()) -> Analysis:
@@ -87,7 +101,7 @@ def analyze_frame(runs: "pd.DataFrame", experiment: str, *, compare: Sequence[tu
     from fitting.hyper import best_of_sweeps
 
     require_ended(runs, experiment)
-    points = mark_frontier(best_of_sweeps(check_points(runs, PointRules())))
+    points = mark_frontier(name_sizes(best_of_sweeps(check_points(runs, PointRules()))))
     fits = [fit_law(points, law, label) for label in points.methods for law in (COMPUTE_LAW, FLOOR_LAW, FULL_LAW)]
     comparisons, refusals = compare_pairs(points, compare or usual_pairs(runs, points.methods))
     return Analysis(experiment, runs, points, tuple(fits), comparisons, refusals)
@@ -100,6 +114,18 @@ def require_ended(runs: "pd.DataFrame", experiment: str) -> None:
     if not ended.any():
         states = ", ".join(f"{n} {state}" for state, n in runs["state"].value_counts().items())
         raise UserError(f"experiment {experiment!r}: no run has ended yet ({states}); see: scalewright status")
+
+
+def name_sizes(points: "Points") -> "Points":
+    """Name the sizes of points that came without names (imported ones) by their parameters."""
+    from fitting.curve import size_keys
+    from fitting.figures.style import short
+
+    if "size" in points.frame and points.frame["size"].notna().all():
+        return points
+    if points.frame["n_params"].isna().any():
+        return replace(points, frame=points.frame.assign(size="all"))
+    return replace(points, frame=points.frame.assign(size=[short(float(key)) for key in size_keys(points.frame)]))
 
 
 def mark_frontier(points: "Points") -> "Points":

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from fitting.result import Parameter
 
+SHOWN = ("E", "alpha", "beta")  # of the full law; its coefficients are losses at N = 1 and D = 1, far from any run
 WEAK_RATIO = 10.0  # an interval whose ends differ by more than this factor is given without a value in its middle
 
 
@@ -96,7 +97,7 @@ def open_parameters(analysis: Analysis) -> list[str]:
     for fit in fits:
         assert fit.result is not None
         for parameter in fit.result.params.values():
-            if not parameter.identified:
+            if parameter.name in SHOWN and not parameter.identified:
                 found.setdefault(parameter.name, []).append(name_of(fit.label))
     whose = {name: "any method" if len(labels) == len(fits) else listed(labels) for name, labels in found.items()}
     return [f"{listed([n for n in whose if whose[n] == who])} for {who}" for who in dict.fromkeys(whose.values())]

@@ -22,8 +22,12 @@ def comparison_answer(
     runs: "pd.DataFrame", method: str, baseline: str, *, curve: str = CURVE, level: float = 0.95
 ) -> Answer:
     """Compare two labels over the sizes and budgets they share; raises FittingError where there are none."""
-    from fitting.frame import PointRules, check_points
+    from fitting.curve import CURVES
+    from fitting.errors import FittingError
+    from fitting.frame import PointRules, check_points, unknown
 
+    if curve not in CURVES:
+        raise FittingError(unknown("curve", curve, list(CURVES)))
     pair = read_pair(check_points(runs, PointRules()), method, baseline, curve=curve, level=level)
     tables = (losses_table([pair]), speed_ups_table([pair]), *scale_tables([pair]), multipliers_table([pair]))
     lines = (*sharing_words(pair), *pair.comparison.warnings)

@@ -41,8 +41,8 @@ def design_answer(points: "pd.DataFrame", assumed: dict[str, float], scatter: fl
         }
         rows += [{"methods": label, "grid": name, **row_of(report)} for name, report in reports.items()]
         lines += [f"{label}: {problem}" for problem in problems(reports["as planned"], truth)]
-        value[label] = {name: vars(report) | {"passes": report.passes} for name, report in reports.items()}
-        value[label]["alternative"] = other.to_dict("records")
+        told: dict[str, Any] = {name: vars(report) | {"passes": report.passes} for name, report in reports.items()}
+        value |= {one: told | {"alternative": other.to_dict("records")} for one in labels}
     supposed = [f"{name} = {value:g}" for name, value in truth.items()]
     note = (
         f"Expected standard errors of L = E + A N^-α + B D^-β, if {listed(supposed)} "

@@ -105,7 +105,7 @@ class Rms(Function):
         y, r, gain = ctx.saved_tensors
         gy = g * y
         d_gain = gy.flatten(0, -2).sum(0)
-        inner = (gy.flatten(0, -2) @ gain).view(r.shape) / y.shape[-1]
+        inner = rows_times(gy, gain).view(r.shape).div_(y.shape[-1])
         return tangent(g * gain, y, inner, r), d_gain, None
 
 
@@ -115,6 +115,12 @@ def inverse_norm(x: Tensor) -> Tensor:
 
 def inverse_rms(x: Tensor, eps: float) -> Tensor:
     return torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
+
+
+def rows_times(x: Tensor, vector: Tensor) -> Tensor:
+    """Return x @ vector over the last axis, flat. With an `out`, so that autocast leaves it in full precision."""
+    rows = x.flatten(0, -2)
+    return torch.mv(rows, vector, out=rows.new_empty(rows.shape[0]))
 
 
 def tangent(g: Tensor, y: Tensor, inner: Tensor, r: Tensor) -> Tensor:
@@ -127,6 +133,7 @@ class UnitLerp(Function):
 
     @staticmethod
     def forward(ctx, x: Tensor, h: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        h = h.to(x.dtype)  # under autocast h is in half precision and the stream is not
         r = inverse_norm(h)
         n = h * r
         ctx.save_for_backward(x, n, r, a, b)
@@ -137,7 +144,7 @@ class UnitLerp(Function):
     def backward(ctx, g: Tensor):
         x, n, r, a, b = ctx.saved_tensors
         gn = (g * n).flatten(0, -2)
-        inner = (gn @ b.expand(n.shape[-1])).view(r.shape)
+        inner = rows_times(gn, b.expand(n.shape[-1])).view(r.shape)
         d_a = (g * x).flatten(0, -2).sum(0)
         return g * a, tangent(g * b, n, inner, r), d_a.sum_to_size(a.shape), gn.sum(0).sum_to_size(b.shape)
 

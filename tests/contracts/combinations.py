@@ -29,6 +29,8 @@ ENTRIES = [
     if (gate != "none" or position == "architecture") and allowed(method, gate, position)
 ]
 MAIN = [entry for entry in ENTRIES if entry[2] == "architecture" and entry[1] in ("none", "gpas")]
+UNSOURCED = [(method, gate, "architecture") for method in METHODS for gate in GATES
+             if (method, gate, "architecture") not in ENTRIES]
 ALL_INITS = list(INITS)
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from combinations import ALL_INITS, ENTRIES, MAIN, name_of, spec_of
+from combinations import ALL_INITS, ENTRIES, MAIN, UNSOURCED, name_of, spec_of
 
 from models.constraints import constrain
 from models.count import COUNT_KINDS, count_parameters, n_params
@@ -76,6 +76,16 @@ def test_gate_at_zero_is_the_ungated_network(entry):
     for name, parameter in plain.named_parameters():
         assert torch.equal(of_gated[name], parameter), f"the gate moved the initial {name}"
         assert torch.equal(of_gated[name].grad, parameter.grad), f"the gate moved the gradient of {name}"
+
+
+@pytest.mark.parametrize("entry", UNSOURCED, ids=name_of)
+def test_combinations_without_a_source_work_when_asked_for(entry):
+    gated, plain = Transformer(spec_of(entry, experimental=True)), Transformer(spec_of((entry[0], "none", entry[2])))
+    tokens, targets = batch(gated.spec)
+    if entry[1] != "fixed":
+        assert torch.equal(gated(tokens), plain(tokens))
+    gated.loss(tokens, targets).backward()
+    assert all(parameter.grad.isfinite().all() for parameter in gated.parameters())
 
 
 @pytest.mark.parametrize("entry", MAIN, ids=name_of)

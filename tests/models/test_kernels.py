@@ -41,6 +41,15 @@ def test_interpolation_with_a_unit_norm(length):
     compare(fused.UnitLerp.apply, forms.unit_lerp, tensors((B, T, D), (B, T, D), (length,), (length,)))
 
 
+def test_a_half_precision_output_joins_a_full_precision_stream_in_full_precision():
+    (x, h), (a, b) = (tensors(*sizes, dtype=torch.float32) for sizes in (((B, T, D), (B, T, D)), ((D,), (D,))))
+    half = h.detach().bfloat16().requires_grad_()
+    got, expected = (fused.UnitLerp.apply(x, item, a, b) for item in (half, half.detach().float()))
+    assert torch.equal(got, expected)
+    got.sum().backward()
+    assert half.grad.dtype == torch.bfloat16
+
+
 def test_swiglu():
     compare(fused.SwiGlu.apply, forms.swiglu, tensors((B, T, 2 * D)))
 
@@ -104,6 +113,18 @@ def test_the_gradient_of_alpha_is_summed_in_fp32_in_a_bf16_network():
     f = torch.tensor(1.0, requires_grad=True)
     fused.Gated.apply(x.requires_grad_(), f).backward(g)
     assert f.grad.dtype == torch.float32 and f.grad.item() == pytest.approx(70_000 * 0.0078125)
+
+
+def test_gradients_of_norms_stay_in_full_precision_when_backward_runs_under_autocast():
+    (x, h), (gain, b) = (tensors(*sizes, dtype=torch.float32) for sizes in (((B, T, D), (B, T, D)), ((D,), (D,))))
+
+    def gradients():
+        y = fused.Rms.apply(x, gain, 1e-6) + fused.UnitLerp.apply(x, h, gain, b) + fused.Unit.apply(h)
+        return torch.autograd.grad(y.sin().sum(), (x, h, gain, b))
+    expected = gradients()
+    with torch.autocast("cpu", torch.bfloat16):
+        got = gradients()
+    assert all(torch.equal(one, two) for one, two in zip(got, expected, strict=True))
 
 
 @pytest.mark.parametrize("gate", ["none", "gpas"])

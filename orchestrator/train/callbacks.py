@@ -110,7 +110,7 @@ class Evaluator(Callback):
         if not (is_final or progress.step in self.at_steps or progress.outcome == "diverged"):
             return
         with self.clock.paused(), trainer.precision_plugin.forward_context():
-            result = self.validation.evaluate(system.loss, system.device)
+            result = self.validation.evaluate(system.model.loss, system.device)  # not compiled for it
         values = {"loss_nats": result.loss_nats, "bits_per_byte": result.bits_per_byte}
         progress.final = values
         annealed = is_final and system.recipe.schedule.ends_annealed

@@ -3,7 +3,7 @@
 Prints four tables: the step of every method over GPT+'s; throughput with a gate over without; the plain form over the
 folded one; the share of the constraint in a step. One thread, fp32, batch 8 x 128, forward, backward, fused AdamW and
 constraint. CPU time, medians of steps taken in turn, so that other work on the machine disturbs both sides alike.
-Usage: python benchmarks/methods.py [SECONDS, by default 50]
+Usage: python benchmarks/methods.py [SECONDS, by default 35]
 """
 
 import statistics
@@ -106,7 +106,7 @@ def share_of_the_constraint(seconds: float) -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 50.0
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 35.0
     methods_over_gpt_plus(seconds * 0.4)
     gated_over_ungated(seconds * 0.25)
     plain_over_folded(seconds * 0.2)

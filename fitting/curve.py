@@ -138,8 +138,9 @@ def budget_keys(runs: pd.DataFrame) -> "pd.Series[str]":
 def scatter(frame: pd.DataFrame) -> tuple[float, int]:
     """Return the scatter of log loss of single runs and its degrees of freedom, pooled over methods and sizes.
 
-    From seeds that repeat a cell where there are any; else about a straight log-log line of each curve, which also
-    counts the bend of the curve and so errs on the wide side. (nan, 0) when neither is possible.
+    From seeds that repeat a cell where there are any; else about a log-log line of each curve (a parabola from four
+    budgets on), which also counts the bend of the curve and so errs on the wide side. (nan, 0) when neither is
+    possible.
     """
     table = frame.assign(_size=size_keys(frame), _tokens=level_of(frame["n_tokens"].to_numpy(dtype=np.float64)))
     table = table.assign(_y=np.log(table["loss_nats"].astype(float)))
@@ -150,6 +151,7 @@ def scatter(frame: pd.DataFrame) -> tuple[float, int]:
     for _, part in table.groupby(["label", "_size"]):
         x, y = np.log(part["_tokens"].to_numpy(dtype=np.float64)), part["_y"].to_numpy(dtype=np.float64)
         if len(x) > 2:
-            slope, (mean_x, mean_y) = _line(x, y, np.ones(len(x)))
-            squares, df = squares + float(((y - mean_y - slope * (x - mean_x)) ** 2).sum()), df + len(x) - 2
+            degree = 1 if len(x) == 3 else 2
+            fitted = np.polynomial.Polynomial.fit(x, y, degree)(x)
+            squares, df = squares + float(((y - fitted) ** 2).sum()), df + len(x) - degree - 1
     return (float(np.sqrt(squares / df)), df) if df else (float("nan"), 0)

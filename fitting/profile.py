@@ -13,6 +13,7 @@ from fitting.problem import Problem, map_coordinate
 from fitting.solver import Array, minimise
 
 GRID_POINTS = 16
+MAX_STEPS = 60  # a value that has not converged by then is met again from its neighbours
 
 
 @dataclass(frozen=True)
@@ -59,19 +60,22 @@ def _from_neighbours(problem: Problem, objective: Objective, index: int, curve: 
     for shift in (1, -1):
         starts = curve.theta.copy()
         starts[order] = curve.theta[np.roll(order, shift)]
-        curve = _better(curve, _solve_at(problem, objective, index, curve.values, starts))
+        curve = _better(curve, _solve_at(problem, objective, index, curve.values, starts, n_stages=1))
     return curve
 
 
-def _solve_at(problem: Problem, objective: Objective, index: int, values: Array, starts: Array) -> ProfileCurve:
+def _solve_at(
+    problem: Problem, objective: Objective, index: int, values: Array, starts: Array, *, n_stages: int = 2
+) -> ProfileCurve:
+    """Solve with coordinate `index` held at each value, through the last `n_stages` widths of the continuation."""
     theta = starts.copy()
     theta[:, index] = values
     free = np.ones(theta.shape, dtype=bool)
     free[:, index] = False
     weights = np.ones((1, len(problem.log_loss)))
-    for delta in objective.stages()[-2:]:
+    for delta in objective.stages()[-n_stages:]:
         evaluate = problem.evaluator(objective.with_delta(delta), weights)
-        solution = minimise(evaluate, theta, problem.box, free, max_steps=100)
+        solution = minimise(evaluate, theta, problem.box, free, max_steps=MAX_STEPS)
         theta = solution.theta
     return ProfileCurve(values, solution.value, solution.theta)
 
@@ -107,7 +111,7 @@ def _crossing(problem: Problem, objective: Objective, index: int, side: ProfileC
         return None
     values = np.linspace(side.values[last], side.values[last + 1], GRID_POINTS + 1)
     starts = (np.repeat(side.theta[[k]], len(values), axis=0) for k in (last, last + 1))
-    first, second = (_solve_at(problem, objective, index, values, start) for start in starts)
+    first, second = (_solve_at(problem, objective, index, values, start, n_stages=1) for start in starts)
     fine = _from_neighbours(problem, objective, index, _better(first, second)).objective
     k = max(int(np.flatnonzero(fine <= ceiling)[-1]) if (fine <= ceiling).any() else 0, 0)
     if k == len(values) - 1:

@@ -37,6 +37,7 @@ LONGEST_LINE = 16 << 20
 LARGEST_JSON = 4 << 20
 FLUSH_ROWS = 200_000
 FLUSH_PARTS = 1000
+LONGEST_LOG = 32 << 20  # of SQLite, bytes
 POLL_S = 0.1
 
 
@@ -203,6 +204,7 @@ def flush(db: Database, owner: Owner, unstored: Unstored, receipt: SyncReceipt) 
         seen = evidence_of(connection, touched).values()
         changes = [next_state(one) for one in seen if not receipt.anew or one.state == "planned" or one.done]
         n_changes = change_states(connection, [change for change in changes if change])
+    db.shorten_log(LONGEST_LOG)
     receipt.n_changes += n_changes
     receipt.n_rows += unstored.n_rows
     receipt.n_lines += sum(part.n_lines for part in parts)

@@ -439,3 +439,18 @@ def test_heartbeats_show_that_a_run_lives(db, folder, monkeypatch):
     sync_database(db, folder.runs_dir)
     progress = frames.runs(db).iloc[0]
     assert progress["step"] == 2 and abs(progress["last_seen_at"] - time.time()) < 60
+
+
+def test_the_write_ahead_log_of_a_long_sync_stays_short(tmp_path, folder, monkeypatch):
+    from orchestrator import sync as module
+
+    monkeypatch.setattr(module, "LONGEST_LOG", 200_000)
+    monkeypatch.setattr(module, "FLUSH_ROWS", 2000)
+    monkeypatch.setattr(module, "CHUNK_BYTES", 100_000)
+    sizes, log = [], tmp_path / "runs.sqlite-wal"
+    flush = module.flush
+    monkeypatch.setattr(module, "flush", lambda *a: (flush(*a), sizes.append(log.stat().st_size)))
+    folder.write(folder.run(), range(1, 20_001))
+    database = open_database(tmp_path / "runs.sqlite")
+    sync_database(database, folder.runs_dir)
+    assert len(sizes) > 10 and max(sizes) < 400_000 and 800_000 < (tmp_path / "runs.sqlite").stat().st_size

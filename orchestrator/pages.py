@@ -67,7 +67,8 @@ def pairs_table(analysis: Analysis) -> Table:
 
 def figures_dir(study: Study, experiment: str) -> Path:
     """The folder of an experiment's figures; characters that a file name cannot hold become dashes."""
-    return study.figures_dir / "".join(c if c.isalnum() or c in "-_. " else "-" for c in experiment)
+    name = "".join(c if c.isalnum() or c in "-_. " else "-" for c in experiment)
+    return study.figures_dir / (name.lstrip(".") or "-")
 
 
 def record_pictures(study: Study, analysis: Analysis, report: Report, folder: Path) -> None:

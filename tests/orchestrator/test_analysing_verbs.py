@@ -102,12 +102,13 @@ def refusal(capsys, *arguments: str) -> str:
     return capsys.readouterr().err
 
 
-def test_fit_prints_the_speed_up_that_was_planted_and_says_what_is_not_identified(capsys):
+def test_fit_prints_the_speed_up_that_was_planted_and_what_to_keep_in_mind(capsys):
     printed = answer(capsys, "fit")
     row = next(line for line in printed.splitlines() if "anGPT" in line and "tokens" in line)
     ratio = float(row.split("×")[0].split()[-1])
     assert ratio == pytest.approx(FASTER["angpt"], rel=0.1)
-    assert "does not identify" in printed
+    assert "Every point is a single seed" in printed
+    assert "nothing here is evidence about larger models" in printed
 
 
 def test_fit_as_json_is_the_one_object_that_was_promised(capsys):

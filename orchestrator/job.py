@@ -48,6 +48,8 @@ def run_each(pack: Pack, ranks: "Ranks", before_run: BeforeRun | None, after_run
     """Train the runs in turn; after an error several ranks no longer know where they are, so that is the end too."""
     outcomes: dict[str, str] = {}
     for run_dir in map(Path, pack.runs):
+        if signals.requested():  # came as the run before was at its last step
+            break
         if before_run is not None and before_run(run_dir) is not None:
             outcomes[run_dir.name] = "skipped"
             continue

@@ -14,7 +14,6 @@ class Settings:
     """How a run is executed; nothing here changes its result. Token counts are positions of the run."""
 
     data_dir: str
-    label: str = ""
     evaluate_at: tuple[int, ...] = ()
     diagnostics_at: tuple[int, ...] = ()
     log_every_steps: int = 1

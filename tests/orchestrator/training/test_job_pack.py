@@ -80,6 +80,20 @@ def test_a_preempted_run_is_the_last_of_its_pack(make_pack, make_run, monkeypatc
     assert run_pack(make_pack(first, second)) == {first.name: "preempted"}
 
 
+def test_a_signal_in_the_last_step_of_a_run_keeps_the_next_from_starting(make_pack, make_run, monkeypatch) -> None:
+    first, second = make_run(), make_run(seed=1)
+    step_once = System.step_once
+
+    def stepped(system: System, batch: object) -> None:
+        step_once(system, batch)
+        if system.progress.step == system.progress.n_steps:
+            os.kill(os.getpid(), signal.SIGUSR2)
+
+    monkeypatch.setattr(System, "step_once", stepped)
+    assert run_pack(make_pack(first, second)) == {first.name: "completed"}
+    assert not list(second.glob("journal.*"))
+
+
 def test_code_from_elsewhere_than_the_snapshot_is_refused(make_pack, make_run, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"models was imported from .*, this job was submitted with the code in"):
         run_pack(make_pack(make_run(), root=tmp_path))

@@ -3,7 +3,7 @@
 Influence is exact: every leave-one-out fit is re-solved, all in one batch.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fitting.errors import FittingError
 from fitting.fit import FitSettings, lay_out
-from fitting.frame import Points
+from fitting.frame import Points, check_points
 from fitting.problem import held_at_bound, resolve
 from fitting.result import FitResult
 from fitting.threads import single_threaded
@@ -68,3 +68,40 @@ def diagnose(points: Points, result: FitResult) -> Diagnostics:
         outlier=np.abs(result.residuals) > OUTLIER * sigma if sigma > 0 else False,
     )
     return Diagnostics(rows)
+
+
+@single_threaded
+def influence_of_excluded(frame: pd.DataFrame, result: FitResult) -> pd.DataFrame:
+    """Return what each run that was left out would have done: run_id, reason, influence, moves; sorted by influence.
+
+    `frame` is the raw table of the fit. A run enters alone beside the fitted ones; influence is the largest change of a
+    parameter in standard errors, NaN where the run has no finite loss, N and D to enter with. Raises FittingError when
+    the table does not give the points of the fit.
+    """
+    rules = result.provenance.rules
+    points = check_points(frame, rules)
+    if points.data_hash() != result.provenance.data_hash:
+        raise FittingError("the influence of excluded runs needs the table of the fit: the data hashes differ")
+    open_rules = replace(rules, holdout=True, unannealed=True, diverged=True, exclude_worst=0)
+    settled = frame.drop(columns=[c for c in ("state",) if c in frame])
+    every = {str(row["run_id"]): row for _, row in check_points(settled, open_rules).frame.iterrows()}
+    rows = []
+    for left_out in dict.fromkeys(result.excluded):
+        moves, influence = "", float("nan")
+        if left_out.run_id in every and left_out.run_id not in set(result.provenance.run_ids):
+            added = pd.concat([points.frame, every[left_out.run_id].to_frame().T], ignore_index=True)
+            moves, influence = _moved(Points(added, (), rules), result)
+        rows.append((left_out.run_id, left_out.reason, influence, moves))
+    table = pd.DataFrame(rows, columns=["run_id", "reason", "influence", "moves"])
+    return table.sort_values("influence", ascending=False, kind="stable", na_position="last").reset_index(drop=True)
+
+
+def _moved(points: Points, result: FitResult) -> tuple[str, float]:
+    """Which parameter moves most when the fit is made on other points, and by how many standard errors."""
+    objective = FitSettings(result.objective, result.delta if result.objective == "huber" else None).resolve()
+    problem = lay_out(points, result.law)
+    start = np.asarray(np.linalg.solve(problem.to_raw, result.estimate.theta), dtype=np.float64)
+    theta = resolve(problem, objective, start, np.ones((1, len(points))))[0] @ problem.to_raw.T
+    spread = np.sqrt(np.diag(result.estimate.covariance).clip(min=0))
+    moved = np.abs(theta - result.estimate.theta) / np.where(spread > 0, spread, np.inf)
+    return problem.names[int(moved.argmax())], float(moved.max())

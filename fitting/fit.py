@@ -13,7 +13,7 @@ from fitting.frame import PointRules, Points, check_points, log_axes, unknown
 from fitting.laws import LAWS, Law
 from fitting.losses import OBJECTIVES, Objective, total
 from fitting.problem import APART, Problem, best_row, certify, held_at_bound, hold, solve
-from fitting.profile import profile_range
+from fitting.profile import ProfileRange, profile_range
 from fitting.result import Estimate, FitResult, Parameter, Provenance
 from fitting.threads import single_threaded
 from fitting.uncertainty import Noise, delta_covariance, noise_of, t_quantile
@@ -109,7 +109,7 @@ def fit_points(points: Points, law: Law, settings: FitSettings) -> FitResult:
     residuals = predicted - problem.log_loss
     noise = noise_of(residuals, int(free.sum()), objective)
     covariance = delta_covariance(jacobian, free, noise, np.exp(2 * predicted) if objective.raw else None)
-    params, warnings = _parameters(problem, objective, settings, theta, covariance, noise)
+    found = _intervals(problem, objective, settings, theta, covariance, noise)
     raw = problem.to_raw
     return FitResult(
         law=law,
@@ -118,13 +118,15 @@ def fit_points(points: Points, law: Law, settings: FitSettings) -> FitResult:
         objective_value=total(objective, float(solution.value[best_row(solution)]), residuals),
         n=len(points),
         level=settings.level,
-        params=MappingProxyType(params),
+        params=MappingProxyType(found.params),
         methods=points.methods,
         certificate=certificate,
         provenance=provenance_of(points),
-        estimate=Estimate(problem.names, problem.is_log, raw @ theta, raw @ covariance @ raw.T, noise),
+        estimate=Estimate(
+            problem.names, problem.is_log, raw @ theta, raw @ covariance @ raw.T, noise, found.alternatives @ raw.T
+        ),
         residuals=residuals,
-        warnings=warnings,
+        warnings=_warnings(points, law, found.params),
     )
 
 
@@ -171,25 +173,42 @@ def _check_collinear(points: Points, law: Law) -> None:
         )
 
 
-def _parameters(
+@dataclass(frozen=True)
+class _Intervals:
+    params: dict[str, Parameter]
+    alternatives: Array  # (n, n_theta) of the problem: fits at the ends of profiled intervals
+
+
+def _intervals(
     problem: Problem, objective: Objective, settings: FitSettings, theta: Array, covariance: Array, noise: Noise
-) -> tuple[dict[str, Parameter], tuple[str, ...]]:
+) -> _Intervals:
     """Turn coordinates into named parameters; profile those whose delta interval cannot be trusted."""
     raw, spread = problem.to_raw @ theta, np.sqrt(np.diag(problem.to_raw @ covariance @ problem.to_raw.T).clip(min=0))
     t = t_quantile(settings.level, noise.df)
     loose = _doubtful(problem, theta, covariance, raw, t * spread)
-    params = {}
+    params, alternatives = {}, [np.empty((0, len(theta)))]
     for j, name in enumerate(problem.names):
         if name in settings.fixed:
             params[name] = _held(name, settings.fixed[name])
             continue
-        profiled = settings.profile == "always" or (settings.profile == "auto" and loose[j])
-        ends = _profile_ends(problem, objective, theta, j, noise, t) if profiled else None
-        params[name] = _parameter(problem, j, raw[j], spread[j], t, ends)
+        ends = None
+        if settings.profile == "always" or (settings.profile == "auto" and loose[j]):
+            threshold = 0.5 * t * t * noise.deviance_unit
+            ends = profile_range(problem, objective, theta, problem.to_raw[j], threshold)
+            alternatives.append(ends.theta)
+        params[name] = _parameter(problem, j, raw[j], t, spread[j], ends)
+    return _Intervals(params, np.concatenate(alternatives))
+
+
+def _warnings(points: Points, law: Law, params: Mapping[str, Parameter]) -> tuple[str, ...]:
+    found = []
+    if len(points.methods) > 1 and not law.per_method:
+        found.append(f"{len(points.methods)} methods were fitted as one: {', '.join(points.methods)}")
     open_ended = [name for name, p in params.items() if not p.identified]
-    if not open_ended:
-        return params, ()
-    return params, (f"these runs do not identify {', '.join(open_ended)}: read L(C) and speed-ups, not these values",)
+    if open_ended:
+        names = ", ".join(open_ended)
+        found.append(f"these runs do not identify {names}: read L(C) and speed-ups, not these values")
+    return tuple(found)
 
 
 def _held(name: str, value: float) -> Parameter:
@@ -205,18 +224,10 @@ def _doubtful(problem: Problem, theta: Array, covariance: Array, raw: Array, hal
     return np.asarray(doubtful | (problem.is_additive & doubtful.any()))
 
 
-def _profile_ends(
-    problem: Problem, objective: Objective, theta: Array, index: int, noise: Noise, t: float
-) -> tuple[float | None, float | None]:
-    threshold = 0.5 * t * t * noise.deviance_unit
-    ends = profile_range(problem, objective, theta, problem.to_raw[index], threshold)
-    return ends.low, ends.high
-
-
 def _parameter(
-    problem: Problem, index: int, raw: float, spread: float, t: float, ends: tuple[float | None, float | None] | None
+    problem: Problem, index: int, raw: float, t: float, spread: float, ends: ProfileRange | None
 ) -> Parameter:
-    low, high = (raw - t * spread, raw + t * spread) if ends is None else ends
+    low, high = (raw - t * spread, raw + t * spread) if ends is None else (ends.low, ends.high)
     one_sided = {(True, True): "none", (True, False): "upper", (False, True): "lower"}.get((low is None, high is None))
     is_log = bool(problem.is_log[index])
     value = float(np.exp(raw)) if is_log else float(raw)

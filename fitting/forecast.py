@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fitting.errors import FittingError
 from fitting.fit import fit
@@ -12,8 +13,11 @@ from fitting.frame import FLOPS_PER_PARAMETER_TOKEN, PointRules, Points, check_p
 from fitting.optimum import pareto
 from fitting.result import FitResult
 
+Array = NDArray[np.float64]
+
 LAWS_IN_ORDER = ("chinchilla", "power", "pure-power")
-SKIP_BELOW = 0.02  # nats of information under which a run would hardly sharpen the law
+SKIP_BELOW = 0.05  # nats of information under which a run would hardly sharpen the law
+LONGER = 4.0  # how many times the tokens an extended run gets
 EXTEND_BEYOND = 1.0  # decades past the dearest finished run
 
 
@@ -88,10 +92,7 @@ def best_law(points: Points, level: float = 0.95) -> FitResult:
 def _rows(result: FitResult, points: Points, rows: pd.DataFrame) -> pd.DataFrame:
     flops = rows["flops"] if "flops" in rows and rows["flops"].notna().all() else None
     told = result.predict(rows["n_params"], rows["n_tokens"], flops=flops, new_run=True)
-    mean = result.predict(rows["n_params"], rows["n_tokens"], flops=flops)
-    noise = result.estimate.noise
-    spread = np.log(mean.high / mean.value) / np.log(told.high / told.value)  # share of the band that is the mean's
-    information = -0.5 * np.log1p(-np.minimum(spread**2, 1 - 1e-12)) if noise.sigma > 0 else np.zeros(len(rows))
+    information = _information(result, rows)
     product = FLOPS_PER_PARAMETER_TOKEN * rows["n_params"] * rows["n_tokens"]
     compute = product if flops is None else flops
     decades = np.log10(compute.to_numpy(dtype=np.float64) / points.column("flops").max())
@@ -111,7 +112,7 @@ def _rows(result: FitResult, points: Points, rows: pd.DataFrame) -> pd.DataFrame
             "high": told.high,
             "decades": decades,
             "information": information,
-            "advice": [_advice(i, d) for i, d in zip(information, decades, strict=True)],
+            "advice": [_advice(*x) for x in zip(information, _information(result, rows, LONGER), decades, strict=True)],
             "measured": measured.to_numpy(dtype=np.float64),
         }
     )
@@ -122,8 +123,24 @@ def _names(rows: pd.DataFrame) -> list[str]:
     return [" ".join(words) for words in zip(*parts, strict=True)]
 
 
-def _advice(information: float, decades: float) -> str:
+def _advice(information: float, extended: float, decades: float) -> str:
     """Advice: what a run would teach decides; far extrapolations are worth checking in a step between."""
     if decades > EXTEND_BEYOND:
         return f"far: {decades:.1f} decades past the finished runs, run a size between first"
-    return "skip: its loss is already known well" if information < SKIP_BELOW else "run"
+    if information >= SKIP_BELOW:
+        return "run"
+    if extended >= 2 * SKIP_BELOW:
+        return f"extend: its loss is known well, at {LONGER:g}x the tokens it would teach {extended:.2g} nats"
+    return "skip: its loss is already known well"
+
+
+def _information(result: FitResult, rows: pd.DataFrame, longer: float = 1.0) -> Array:
+    """Expected gain about the law, in nats, of each row's run with `longer` times its tokens."""
+    flops = rows["flops"] * longer if "flops" in rows and rows["flops"].notna().all() else None
+    tokens = rows["n_tokens"] * longer
+    told = result.predict(rows["n_params"], tokens, flops=flops, new_run=True)
+    mean = result.predict(rows["n_params"], tokens, flops=flops)
+    if result.estimate.noise.sigma <= 0:
+        return np.zeros(len(rows))
+    share = np.log(mean.high / mean.value) / np.log(told.high / told.value)  # of the band that is the mean's
+    return np.asarray(-0.5 * np.log1p(-np.minimum(share**2, 1 - 1e-12)))

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fitting.errors import FittingError
 from fitting.frame import FLOPS_PER_PARAMETER_TOKEN
-from fitting.result import FitResult, Parameter
+from fitting.result import FitResult, Parameter, widen
 from fitting.uncertainty import t_quantile
 
 Array = NDArray[np.float64]
@@ -107,10 +107,14 @@ def _names(result: FitResult, method: str | None) -> dict[str, int]:
     return found
 
 
+def _at(theta: Array, names: dict[str, int], function: Callable[[Theta], Any]) -> Array:
+    return np.atleast_1d(np.asarray(function({n: theta[j] for n, j in names.items()}), dtype=np.float64))
+
+
 def _gradient(result: FitResult, names: dict[str, int], function: Callable[[Theta], Any]) -> tuple[Array, Array]:
     """Return the value (n,) and its gradient by theta (n_theta, n)."""
     theta = result.estimate.theta
-    value = np.atleast_1d(np.asarray(function({n: theta[j] for n, j in names.items()}), dtype=np.float64))
+    value = _at(theta, names, function)
     gradient = np.zeros((len(theta), len(value)))
     for name, j in names.items():
         moved: Theta = {n: complex(theta[i]) for n, i in names.items()}
@@ -123,7 +127,9 @@ def _band(result: FitResult, names: dict[str, int], function: Callable[[Theta], 
     value, gradient = _gradient(result, names, function)
     variance = np.einsum("pi,pq,qi->i", gradient, result.estimate.covariance, gradient).clip(min=0)
     half = t_quantile(result.level, result.estimate.noise.df) * np.sqrt(variance)
-    return Band(np.exp(value), np.exp(value - half), np.exp(value + half))
+    others = [_at(alternative, names, function) for alternative in result.estimate.alternatives]
+    low, high = widen(value, half, others, np.zeros_like(half))
+    return Band(np.exp(value), np.exp(low), np.exp(high))
 
 
 def _parameter(
@@ -131,13 +137,14 @@ def _parameter(
 ) -> Parameter:
     value, gradient = _gradient(result, names, function)
     se = float(np.sqrt(max(float(gradient[:, 0] @ result.estimate.covariance @ gradient[:, 0]), 0.0)))
-    half, centre = t_quantile(result.level, result.estimate.noise.df) * se, float(value[0])
-    one_sided = None if result.identified else "none"
-    if is_log:
-        scale = float(np.exp(centre))
-        ends = float(np.exp(centre - half)), float(np.exp(centre + half))
-        return Parameter(name, scale, scale * se, *ends, one_sided, "delta")
-    return Parameter(name, centre, se, centre - half, centre + half, one_sided, "delta")
+    half = np.array([t_quantile(result.level, result.estimate.noise.df) * se])
+    others = [_at(alternative, names, function) for alternative in result.estimate.alternatives]
+    low, high = (float(end[0]) for end in widen(value, half, others, np.zeros(1)))
+    how = "profile" if others else "delta"
+    if not is_log:
+        return Parameter(name, float(value[0]), se, low, high, None, how)
+    scale = float(np.exp(value[0]))
+    return Parameter(name, scale, scale * se, float(np.exp(low)), float(np.exp(min(high, 700.0))), None, how)
 
 
 def size_exponent(t: Theta) -> Any:

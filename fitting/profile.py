@@ -18,10 +18,14 @@ MAX_STEPS = 60  # a value that has not converged by then is met again from its n
 
 @dataclass(frozen=True)
 class ProfileRange:
-    """Ends of a profile interval; None where the objective never rises enough within the parameter's range."""
+    """Ends of a profile interval; None where the objective never rises enough within the parameter's range.
+
+    `theta` (2, n_theta) is the best fit at each end (or at the edge of the range): what the runs still allow.
+    """
 
     low: float | None
     high: float | None
+    theta: Array
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ def profile_range(
     ceiling = _value_at(mapped, objective, phi) + threshold
     parts = (slice(0, GRID_POINTS), slice(GRID_POINTS, None))
     low, high = (_crossing(mapped, objective, index, _with_centre(coarse, part, phi, index), ceiling) for part in parts)
-    return ProfileRange(low, high)
+    return ProfileRange(low[0], high[0], np.stack([low[1], high[1]]) @ mapped.matrix.T)
 
 
 def profile_curve(problem: Problem, objective: Objective, best: Array, index: int, values: Array) -> ProfileCurve:
@@ -103,19 +107,22 @@ def _with_centre(curve: ProfileCurve, part: slice, phi: Array, index: int) -> Pr
     )
 
 
-def _crossing(problem: Problem, objective: Objective, index: int, side: ProfileCurve, ceiling: float) -> float | None:
-    """Find the last value below the ceiling, zoom between it and the next, and interpolate."""
+def _crossing(
+    problem: Problem, objective: Objective, index: int, side: ProfileCurve, ceiling: float
+) -> tuple[float | None, Array]:
+    """Find the last value below the ceiling, zoom between it and the next, and interpolate; also return theta there."""
     below = np.flatnonzero(side.objective <= ceiling)
     last = int(below[-1])
     if last == len(side.values) - 1:
-        return None
+        return None, side.theta[last]
     values = np.linspace(side.values[last], side.values[last + 1], GRID_POINTS + 1)
     starts = (np.repeat(side.theta[[k]], len(values), axis=0) for k in (last, last + 1))
     first, second = (_solve_at(problem, objective, index, values, start, n_stages=1) for start in starts)
-    fine = _from_neighbours(problem, objective, index, _better(first, second)).objective
+    zoomed = _from_neighbours(problem, objective, index, _better(first, second))
+    fine = zoomed.objective
     k = max(int(np.flatnonzero(fine <= ceiling)[-1]) if (fine <= ceiling).any() else 0, 0)
     if k == len(values) - 1:
-        return float(values[-1])
+        return float(values[-1]), zoomed.theta[-1]
     rise = fine[k + 1] - fine[k]
     part = (ceiling - fine[k]) / rise if np.isfinite(rise) and rise > 0 else 0.0
-    return float(values[k] + np.clip(part, 0, 1) * (values[k + 1] - values[k]))
+    return float(values[k] + np.clip(part, 0, 1) * (values[k + 1] - values[k])), zoomed.theta[k]

@@ -64,13 +64,17 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The fitted law in its own coordinates: logs of coefficients and plain exponents, with their covariance."""
+    """The fitted law in its own coordinates: logs of coefficients and plain exponents, with their covariance.
+
+    `alternatives` (n, n_theta) are fits at the ends of profiled intervals: every band must hold them too.
+    """
 
     names: tuple[str, ...]
     is_log: NDArray[np.bool_]
     theta: Array
     covariance: Array
     noise: Noise
+    alternatives: Array
 
 
 @dataclass(frozen=True)
@@ -143,7 +147,10 @@ class FitResult:
         noise = self.estimate.noise
         spread = np.sqrt(variance + (noise.sigma**2 if new_run else 0.0))
         half = t_quantile(level or self.level, noise.df) * spread
-        value, low, high = (np.exp(log_loss + shift).reshape(shape) for shift in (0.0, -half, half))
+        others = [self.law.log_loss_at(self.estimate.names, a, columns, names)[0] for a in self.estimate.alternatives]
+        margin = half - np.sqrt(variance) * half / np.maximum(spread, 1e-300) if new_run else np.zeros_like(half)
+        low, high = widen(log_loss, half, others, margin)
+        value, low, high = (np.exp(v).reshape(shape) for v in (log_loss, low, high))
         return Prediction(value, low, high, level or self.level, new_run)
 
     def _method(self, method: str | None) -> str:
@@ -210,6 +217,7 @@ class FitResult:
             "params": {name: asdict(p) for name, p in self.params.items()},
             "theta": dict(zip(self.estimate.names, self.estimate.theta.tolist(), strict=True)),
             "covariance": self.estimate.covariance.tolist(),
+            "alternatives": self.estimate.alternatives.tolist(),
             "noise": asdict(self.estimate.noise),
             "methods": list(self.methods),
             "certificate": asdict(self.certificate),
@@ -226,6 +234,14 @@ class FitResult:
     def to_json(self) -> str:
         """Return the record as one line of JSON with sorted keys: identical inputs give identical bytes."""
         return json.dumps(self.to_record(), sort_keys=True, allow_nan=False)
+
+
+def widen(centre: Array, half: Array, others: list[Array], margin: Array) -> tuple[Array, Array]:
+    """Return centre -+ half, stretched to hold the values in `others` with `margin` around them."""
+    low, high = centre - half, centre + half
+    for other in others:
+        low, high = np.minimum(low, other - margin), np.maximum(high, other + margin)
+    return low, high
 
 
 def jsonable(value: Any) -> Any:

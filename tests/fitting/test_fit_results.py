@@ -210,3 +210,19 @@ def test_a_profile_that_never_rises_is_open_ended():
     points = check_points(small_study((0,)).query("label == 'base'"))
     curve = profile_of(points, fit(points), "E")
     assert curve.low == 0.0 and math.isfinite(curve.high)
+
+
+def test_bands_of_a_law_that_is_not_identified_hold_the_truth_far_outside_the_grid():
+    """The optimum has no floor; the truth has one of 0.5: the band must hold what the runs still allow."""
+    result = fit(small_study((0, 1, 2)).query("label == 'base'"))
+    assert not result.identified and len(result.estimate.alternatives)
+    told = result.predict(5.5e6, 5e7)
+    assert float(told.low) < 0.5 + 3 / 5.5e6**0.1 + 40 / 5e7**0.3 < float(told.high)
+    assert float(told.high / told.low) > 1.1  # and says that it does not know
+    best = frontier(result, 1e14)
+    assert not best.reliable and float(best.n_params.high[0] / best.n_params.low[0]) > 5
+
+
+def test_methods_fitted_as_one_are_named():
+    result = fit(small_study((0, 1, 2)), "pure-power")
+    assert "3 methods were fitted as one: base, fast, same" in result.warnings

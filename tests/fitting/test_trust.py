@@ -6,7 +6,7 @@ import pytest
 from planted_laws import chinchilla, grid, small_study
 
 from fitting.design import assess, isoflop_alternative
-from fitting.diagnostics import diagnose
+from fitting.diagnostics import diagnose, influence_of_excluded
 from fitting.errors import FittingError
 from fitting.extrapolation import LAST_VALUE, PURE_POWER, rolling_origin
 from fitting.fit import fit
@@ -136,7 +136,7 @@ def test_forecasts_hold_the_truth_and_warn_of_far_extrapolation():
     truth = chinchilla(np.array([2e9, 3e11]), np.array([4e10, 6e12]))
     assert near["low"] < truth[0] < near["high"] and far["low"] < truth[1] < far["high"]
     assert far["information"] > near["information"] and far["advice"].startswith("far")
-    assert near["advice"].startswith(("skip", "run")) and near["law"] == "chinchilla"
+    assert near["advice"].startswith(("skip", "run", "extend")) and near["law"] == "chinchilla"
 
 
 def test_a_forecast_is_scored_when_the_run_is_done():
@@ -163,3 +163,27 @@ def test_a_method_without_enough_runs_is_a_warning_and_not_a_forecast():
     asked = pending().assign(label=["all", "new"])
     found = forecast(pd.concat([few, other]), asked)
     assert list(found.rows["label"]) == ["all"] and found.warnings[0].startswith("new: no forecast")
+
+
+def test_each_excluded_run_is_listed_with_what_it_would_have_done():
+    frame = grid(6, 5, noise=0.003).assign(diverged=False, state="completed")
+    frame.loc[4, ["diverged", "loss_nats"]] = [True, 8.0]
+    frame.loc[9, "state"] = "interrupted"
+    frame.loc[2, "loss_nats"] = np.nan
+    result = fit(frame, objective="log-l2")
+    found = influence_of_excluded(frame, result).set_index("run_id")
+    assert set(found.index) == {"run-004", "run-009", "run-002"}
+    assert found.loc["run-004", "influence"] > 3 > found.loc["run-009", "influence"]
+    assert np.isnan(found.loc["run-002", "influence"])
+    with_it = fit(frame.assign(diverged=False), objective="log-l2")
+    moved = found.loc["run-004", "moves"]
+    p = result.params[moved]
+    log = moved in "EAB"
+    change = np.log(with_it.value(moved) / p.value) * p.value if log else with_it.value(moved) - p.value
+    assert found.loc["run-004", "influence"] == pytest.approx(abs(change) / p.se, rel=1e-4)
+
+
+def test_a_run_whose_loss_is_known_is_advised_to_go_longer_or_to_be_skipped():
+    inside = pd.DataFrame({"run_id": ["x"], "label": "all", "n_params": [4e8], "n_tokens": [8e9]})
+    advice = forecast(grid(9, 8, noise=0.003), inside).rows.iloc[0]["advice"]
+    assert advice.startswith(("skip", "extend"))

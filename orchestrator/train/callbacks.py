@@ -45,7 +45,7 @@ class Recorder(Callback):
     def on_train_batch_end(self, trainer: Trainer, system: System, *_: object) -> None:
         progress = system.progress
         n_waiting = len(system.recent)
-        is_needed = progress.step in self.marks or system.asked_to_stop() or self.is_checkpoint_due()
+        is_needed = progress.step in self.marks or progress.outcome is not None or self.is_checkpoint_due()
         if n_waiting and (n_waiting >= min(self.every_steps, MOST_UNSEEN_STEPS) or is_needed):
             self.record(system)
         self.journal.heartbeat(progress.step, progress.tokens)
@@ -85,7 +85,7 @@ def all_finite(values: list[float]) -> bool:
 
 
 class Ending(Callback):
-    """Notes why a run ends before its last step."""
+    """Notes why a run ends before its last step; the first to look, so that all others see the same."""
 
     def __init__(self, why_stop: Callable[[], str | None]) -> None:
         self.why_stop = why_stop

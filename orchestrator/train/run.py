@@ -78,8 +78,8 @@ def fit(job: Assignment, progress: Progress, saved: dict[str, Any] | None, keepe
     epoch_tokens = manifest.train.n_windows(context) * context
     callbacks = [
         Warmer(),
-        Recorder(journal, clock, settings.log_every_steps, marks, keeper.is_due, epoch_tokens=epoch_tokens),
         Ending(why_stop),
+        Recorder(journal, clock, settings.log_every_steps, marks, keeper.is_due, epoch_tokens=epoch_tokens),
         Evaluator(journal, clock, validation, evaluate_at),
         Diagnostician(journal, clock, validation, diagnostics_at),
         keeper,
@@ -110,7 +110,10 @@ def progress_from(job: Assignment, saved: dict[str, Any] | None) -> Progress:
 
 
 def stop_asker(run_dir: Path) -> Callable[[], str | None]:
-    """Return what says whether the run is to stop, and why: a signal, or the stop file, looked for now and then."""
+    """Return what says whether the run is to stop, and why: a signal, or the stop file, looked for now and then.
+
+    Once yes, always yes: a chunk of steps that was cut short must be the last.
+    """
     looked = -math.inf
     stop_file = run_dir / "stop"
     found = False
@@ -118,7 +121,7 @@ def stop_asker(run_dir: Path) -> Callable[[], str | None]:
     def why_stop() -> str | None:
         nonlocal looked, found
         if (now := time.monotonic()) - looked > STOP_FILE_EVERY_S:
-            looked, found = now, stop_file.exists()
+            looked, found = now, found or stop_file.exists()
         return signals.requested() or ("stopped" if found else None)
 
     return why_stop

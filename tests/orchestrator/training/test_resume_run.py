@@ -127,6 +127,31 @@ def test_a_stop_file_stops_the_run_until_it_is_gone(make_run: MakeRun, read_jour
     assert train(run_dir) == "completed"
 
 
+def test_a_stop_file_that_comes_and_goes_between_two_steps_still_stops_the_run(
+    make_run: MakeRun, read_journal: ReadJournal, at_step, monkeypatch
+) -> None:
+    from orchestrator.train import run as running
+
+    monkeypatch.setattr(running, "STOP_FILE_EVERY_S", 0.0)
+    run_dir = make_run(settings={"log_every_steps": 1000})
+    make = System.__init__
+
+    def spied(system: System, model: Any, recipe: Any, progress: Any, asked: Callable[[], bool], **rest: Any) -> None:
+        def ask() -> bool:
+            answer = asked()
+            (run_dir / "stop").unlink(missing_ok=True)
+            return answer
+
+        make(system, model, recipe, progress, ask, **rest)
+
+    monkeypatch.setattr(System, "__init__", spied)
+    at_step(7, lambda _: (run_dir / "stop").touch())
+    assert train(run_dir) == "stopped"
+    assert read_journal(run_dir, "checkpoint")[0]["step"] == 7
+    at_step(-1, kill)
+    assert train(run_dir) == "completed"
+
+
 def test_an_attempt_that_lost_its_run_writes_no_checkpoint_and_no_outcome(
     make_run: MakeRun, read_journal: ReadJournal, at_step
 ) -> None:

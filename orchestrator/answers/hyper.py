@@ -1,5 +1,6 @@
 """The answer of `hyper`: the best learning rate or batch at each size and budget, and its law, stored by name."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.answers.answer import Answer
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from db.engine import Database
-    from fitting.hyper import HyperLaw, HyperResult
+    from fitting.hyper import HyperLaw, HyperResult, Optimum
 
 SWEEP_NOTE = "Parabolas of log loss in the log of the setting. Crosses: their minima. Rings: at the edge of the sweep."
 
@@ -49,7 +50,7 @@ def optima_table(result: "HyperResult") -> Table:
             "budget": one.budget,
             "values tried": one.n_values,
             f"best {result.setting}": number(one.best),
-            "95% interval": interval(one.low, one.high) if one.low == one.low else "-",
+            "95% interval": interval_words(one),
             "loss there": number(one.loss_best, 4),
             "lowest run at": number(one.best_run),
             "edge": "AT THE EDGE" if one.edge else "",
@@ -60,6 +61,12 @@ def optima_table(result: "HyperResult") -> Table:
         "At the edge: the best value is the first or last that was tried; the optimum may lie outside: widen the sweep."
     )
     return Table(f"Best {result.setting}", tuple(rows), (note,) if any(one.edge for one in result.optima) else ())
+
+
+def interval_words(one: "Optimum") -> str:
+    if one.edge or not (one.low > 0 and math.isfinite(one.high)):
+        return "-" if one.edge else f"none from {one.n_values} values"
+    return interval(one.low, one.high)
 
 
 def laws_table(result: "HyperResult") -> Table:
@@ -83,13 +90,14 @@ def use_words(experiment: str, result: "HyperResult", fit_id: str) -> list[str]:
 
 
 def pictures(runs: "pd.DataFrame", result: "HyperResult") -> tuple[Picture, ...]:
+    from fitting.curve import budget_keys, size_keys
     from fitting.figures.gallery import FIGURES
     from fitting.frame import check_points
 
     points, optima = check_points(runs).frame, result.frame()
-    swept = points.merge(
-        optima[["label", "n_params", "n_tokens"]].drop_duplicates(), on=["label", "n_params", "n_tokens"]
-    )
+    named = points.assign(size=size_keys(points), budget=budget_keys(points))
+    cell = ["label", "size", "budget"]
+    swept = named.merge(optima[cell].drop_duplicates(), on=cell)
     figure = FIGURES["sweeps"](swept, optima, setting=result.setting, note=SWEEP_NOTE)
     drawn = [Picture(f"sweeps-{result.setting}", figure, f"Final loss against {result.setting}.")]
     laws = law_lines(result, optima)
@@ -101,10 +109,10 @@ def pictures(runs: "pd.DataFrame", result: "HyperResult") -> tuple[Picture, ...]
 
 
 def law_lines(result: "HyperResult", optima: "pd.DataFrame") -> "pd.DataFrame":
-    """Evaluate each method's law at the sizes and budgets of its optima: label, n_params, n_tokens, value."""
+    """Evaluate each method's law at the sizes and budgets of its optima: label, budget, n_params, value."""
     known = optima[optima["label"].isin(list(result.laws))]
     values = [
         result.laws[label].at(n_params, n_tokens)
         for label, n_params, n_tokens in zip(known["label"], known["n_params"], known["n_tokens"], strict=True)
     ]
-    return known[["label", "n_params", "n_tokens"]].assign(value=values)
+    return known[["label", "budget", "n_params"]].assign(value=values)

@@ -73,6 +73,7 @@ def specifications() -> pd.DataFrame:
 def optima() -> pd.DataFrame:
     cells = itertools.product(LABELS[:2], SIZES.values(), BUDGETS[:2])
     frame = pd.DataFrame(cells, columns=["label", "n_params", "n_tokens"])
+    frame = frame.assign(size=frame["n_params"].map(short), budget=frame["n_tokens"].map(short))
     best = 0.02 * (frame["n_params"] / 55e3) ** -0.3
     return frame.assign(
         best=best, low=best / 1.3, high=best * 1.3, loss_best=2.0, curvature=0.03, edge=frame["n_params"] > 1e5

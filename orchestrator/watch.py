@@ -18,6 +18,7 @@ IN_A_JOB = ("running", "queued", "claimed")
 OVER = ("completed", "diverged", "failed", "cancelled", "held")
 ORDER = ("running", "queued", "claimed", "planned", "interrupted", "unknown", "held", "failed", "cancelled")
 SEEN_LATELY_S = 60.0
+SILENT_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def measure_rows(rows: Sequence[Row], now: float) -> Progress:
         ),
         tokens_per_s=sum(number(row["tokens_per_s"]) for row in alive),
         left_s=time_left(rows, len(running)),
-        groups=[group_row(key, members) for key, members in groups.items()],
+        groups=[group_row(key, members, now) for key, members in groups.items()],
     )
 
 
@@ -86,7 +87,7 @@ def time_left(rows: Sequence[Row], n_at_once: int) -> float | None:
     return max(sum(owed) / n_at_once, max(owed)) if n_at_once else None
 
 
-def group_row(key: tuple[str, str], rows: Sequence[Row]) -> dict[str, Any]:
+def group_row(key: tuple[str, str], rows: Sequence[Row], now: float) -> dict[str, Any]:
     """Sum the runs of one method at one size up: a row of the table."""
     counts = Counter(str(row["state"]) for row in rows)
     n_done = counts["completed"] + counts["diverged"]
@@ -102,15 +103,22 @@ def group_row(key: tuple[str, str], rows: Sequence[Row]) -> dict[str, Any]:
         "loss": newest_loss(rows),
         "tokens/s": sum(number(row["tokens_per_s"]) for row in rows if row["state"] == "running") or None,
         "left": duration_text(left_s) if n_done < len(rows) else "",
-        "why": first_reason(rows)[:REASON_CHARACTERS],
+        "why": first_reason(rows, now)[:REASON_CHARACTERS],
     }
 
 
-def first_reason(rows: Sequence[Row]) -> str:
+def first_reason(rows: Sequence[Row], now: float) -> str:
     """Return the reason of a run that needs a look: one that failed, is held, in doubt or silent."""
-    telling = [row for row in rows if row["state"] in ("failed", "unknown", "held") and row["state_reason"]]
-    silent = [row for row in rows if row["state"] == "running" and "no sign" in str(row["state_reason"])]
-    return str((telling + silent)[0]["state_reason"]) if telling or silent else ""
+    telling = [reason_of(row, now) for row in rows if row["state"] in ("failed", "unknown", "held", "running")]
+    return next((reason for reason in telling if reason and not reason.startswith("attempt ")), "")
+
+
+def reason_of(row: Row, now: float) -> str:
+    """Say why a run is in its state; of one that runs, that it is silent."""
+    silent_s = now - number(row["last_seen_at"])
+    if row["state"] == "running" and silent_s > SILENT_S and number(row["last_seen_at"]):
+        return f"no sign of life for {duration_text(silent_s)}"
+    return str(row["state_reason"] or "")
 
 
 def newest_loss(rows: Sequence[Row]) -> float | None:

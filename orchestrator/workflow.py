@@ -1,6 +1,7 @@
 """The verbs that run things, as functions: each brings the database up to date, does one thing and says what it did."""
 
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -143,7 +144,7 @@ def find(targets: Sequence[str]) -> Study:
 
 def run_rows(frame: Any) -> list[dict[str, Any]]:
     """Make one row a run for the table."""
-    from orchestrator.watch import duration_text, newest_loss, tokens_text
+    from orchestrator.watch import duration_text, newest_loss, reason_of, tokens_text
 
     return [
         {
@@ -157,7 +158,7 @@ def run_rows(frame: Any) -> list[dict[str, Any]]:
             "tokens/s": row["tokens_per_s"],
             "left": duration_text(row["left_s"]) if row["state"] in ("running", "queued") else "",
             "attempts": int(row["n_attempts"]),
-            "why": row["state_reason"] or "",
+            "why": reason_of(row, time.time()),
         }
         for row in frame.to_dict("records")
     ]

@@ -35,6 +35,7 @@ INLINE = "SCALEWRIGHT_INLINE"
 HANG_EXIT_CODE = 75
 LOCAL_REQUEUE_CODE = 144  # on which submitit's local controller starts a job again
 ERROR_KEY_CHARACTERS = 200
+REQUEUE_WAITS_S = (1.0, 5.0, 15.0)
 EARLY_TICK_S = 0.25
 NOTIFY_TIMEOUT_S = 60.0
 
@@ -195,6 +196,11 @@ def requeue(why: str) -> None:
     local = os.environ.get("SUBMITIT_EXECUTOR") != "slurm"
     if not callable(handler) or (local and signals.requested()):
         return
+    for wait_s in REQUEUE_WAITS_S:
+        try:
+            handler(signal.SIGUSR2, None)
+        except subprocess.CalledProcessError:  # the controller is busy, or has requeued the job already
+            time.sleep(wait_s)
     handler(signal.SIGUSR2, None)
 
 

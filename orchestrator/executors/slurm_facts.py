@@ -19,6 +19,8 @@ WAITING = frozenset(
     {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 )
 AT_WORK = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"})
+HELD = re.compile(r"held", re.IGNORECASE)
+NAMED_JOBS = 5
 LOG_CHARACTERS = 20_000
 OUT_OF_MEMORY = re.compile(r"exceeded memory limit|oom[-_ ]kill|out of memory", re.IGNORECASE)
 # Ends after which SLURM may start the job again: final only when the queue no longer has it.
@@ -47,7 +49,21 @@ def look(jobs_dir: Path, chunks: Sequence[Chunk], now: float | None = None) -> L
         for pack in chunk.packs
     }
     talk = [] if queue_reply.ok else [f"the cluster does not answer ({queue_reply.error}); states are the last known"]
+    talk += held_jobs(kept, queue)
     return Looked(facts, kept, talk)
+
+
+def held_jobs(chunks: Sequence[Chunk], queue: Sequence[commands.Queued]) -> list[str]:
+    """Say which of our jobs SLURM holds: they wait until somebody releases them."""
+    ours = {chunk.job_id for chunk in chunks}
+    held = [one for one in queue if commands.array_id(one.job) in ours and HELD.search(one.reason)]
+    reasons = sorted({one.reason for one in held if one.state == "PENDING"})
+    names = " ".join(one.job for one in held[:NAMED_JOBS]) + (" ..." if len(held) > NAMED_JOBS else "")
+    return (
+        [f"SLURM holds {len(held)} jobs ({', '.join(reasons)}); let them go with: scontrol release {names}"]
+        if reasons
+        else []
+    )
 
 
 @dataclass(frozen=True)

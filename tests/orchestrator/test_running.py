@@ -177,6 +177,8 @@ def test_a_diverged_run_owes_no_more_tokens_and_a_silent_one_has_no_speed():
 def test_a_group_shows_the_reason_that_needs_a_look():
     progress = measure_rows([row("running", reason="attempt 1"), row("failed", reason="no such tensor")], 1000.0)
     assert progress.groups[0]["why"] == "no such tensor"
+    silent = measure_rows([row("running", seen=1000.0)], 1000.0 + 420)
+    assert silent.groups[0]["why"] == "no sign of life for 7 min"
 
 
 @pytest.mark.parametrize(

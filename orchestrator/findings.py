@@ -103,6 +103,37 @@ def open_parameters(analysis: Analysis) -> list[str]:
     return [f"{listed([n for n in whose if whose[n] == who])} for {who}" for who in dict.fromkeys(whose.values())]
 
 
+def fits_table(analysis: Analysis) -> Table:
+    """Every stored fit with its certificate: what was minimised, whether the optimum is one, what scatter is left."""
+    rows = [fit_row(fit) for fit in analysis.fits]
+    note = (
+        "Starts: how many seeds of the search found the best optimum. Scatter: of a run's log loss about its law. "
+        "N: parameters without embedding and head; C: the FLOP count stored with each run. Each fit is in the database "
+        "with the runs that entered and why others did not."
+    )
+    return Table("", tuple(rows), (note,) if rows else ())
+
+
+def fit_row(fit: LawFit) -> dict[str, Any]:
+    from fitting.figures.style import name_of
+
+    named = {"method": name_of(fit.label), "law": fit.law}
+    if fit.result is None:
+        missing = dict.fromkeys(("equation", "runs", "objective", "converged", "starts", "scatter", "fit"), "-")
+        return named | missing | {"equation": f"not fitted: {fit.refused}"}
+    result, certificate = fit.result, fit.result.certificate
+    width = f", δ = {result.delta:g}" if result.objective == "huber" else ""
+    return named | {
+        "equation": result.law.equation,
+        "runs": result.n,
+        "objective": f"{result.objective}{width}: {number(result.objective_value)}",
+        "converged": certificate.converged,
+        "starts": f"{certificate.share_of_seeds:.0%} of {certificate.n_seeds}",
+        "scatter": f"{number(100 * result.estimate.noise.sigma, 2)}%",
+        "fit": fit.fit_id or "-",
+    }
+
+
 def exclusions_table(analysis: Analysis) -> Table:
     """Every run that did not enter, with its reason and what is known of it."""
     runs = analysis.runs.set_index("run_id")

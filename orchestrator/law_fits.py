@@ -94,6 +94,18 @@ def read_runs(study: Study, experiment: str, holdout: str = "exclude") -> "pd.Da
         database.close()
 
 
+def read_evaluations(study: Study, experiment: str) -> "pd.DataFrame":
+    """Read the losses on fixed sets of an experiment's runs, during training and at its end."""
+    from db.engine import open_database
+    from db.frames import evaluations
+
+    database = open_database(study.database, create=False)
+    try:
+        return evaluations(database, experiment=experiment)
+    finally:
+        database.close()
+
+
 def runs_to_fit(database: "Database", experiment: str, holdout: str = "exclude") -> "pd.DataFrame":
     """Read the runs of an experiment, those that meet the condition `holdout` marked as held out."""
     from db.frames import final_losses

@@ -8,10 +8,11 @@ from orchestrator.cautions import cautions
 from orchestrator.findings import (
     excluded_words,
     exclusions_table,
+    fits_table,
     laws_table,
     runs_table,
 )
-from orchestrator.pair_text import losses_table, scale_tables, sentence, speed_ups_table
+from orchestrator.pair_text import losses_table, multipliers_table, scale_tables, sentence, speed_ups_table
 from orchestrator.pictures import compute_picture, curve_pictures, speed_up_pictures, tokens_picture
 from orchestrator.report import Picture, Report, Section, Table, write_report
 from orchestrator.study import Study
@@ -103,9 +104,10 @@ def build_report(analysis: Analysis) -> Report:
         Section(
             "laws",
             "Does the gain hold as models and data grow?",
-            tables=(*scale_tables(pairs), laws_table(analysis)),
+            tables=(*scale_tables(pairs), multipliers_table(pairs), laws_table(analysis)),
             pictures=(compute_picture(analysis),),
         ),
+        Section("fits", "How the laws were fitted", tables=(fits_table(analysis),)),
         Section(
             "runs",
             "Every run",

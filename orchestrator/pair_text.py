@@ -10,7 +10,9 @@ from orchestrator.wording import counted, interval, number, percent, times
 
 if TYPE_CHECKING:
     from fitting.difference import LossDifference
+    from fitting.multiplier import Multiplier
     from fitting.pooling import Pooled
+    from fitting.speedup import SpeedUp
 
 UNIT_WORDS = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds"}
 FASTER, SLOWER, UNCLEAR = "faster", "slower", "no difference shown"
@@ -133,15 +135,13 @@ def aligned(rows: list[dict[str, str]]) -> tuple[dict[str, str], ...]:
 
 def multipliers_table(pairs: Sequence[PairReading]) -> Table:
     """One row a multiplier: how many times more of it the baseline needs, from fitted laws."""
-    from fitting.figures.style import name_of
-
     rows = [
         {
             **named(pair),
             "of": one.kind,
             "at": one.at,
-            "baseline needs": f"{times(one.value)} {multiplier_interval(one.low, one.high)}",
-            "from": name_of(one.basis),
+            "baseline needs": multiplier_words(one, pair.size_range),
+            "from": one.basis,
         }
         for pair in pairs
         for one in pair.comparison.multipliers
@@ -150,8 +150,12 @@ def multipliers_table(pairs: Sequence[PairReading]) -> Table:
     return Table("Equal-loss multipliers", tuple(rows))
 
 
-def multiplier_interval(low: float, high: float) -> str:
-    return "(no interval)" if math.isnan(low) else interval(low, high)
+def multiplier_words(one: "Multiplier", size_range: float) -> str:
+    """Write a multiplier; of parameters, nothing past the range of sizes that were run is worth a number."""
+    if one.kind == "parameters" and not 1 / size_range <= one.value <= size_range:
+        side = "more" if one.value > 1 else "fewer"
+        return f"{side} than the sizes that were run span ({number(size_range, 2)}×)"
+    return f"{times(one.value)} {'(no interval)' if math.isnan(one.low) else interval(one.low, one.high)}"
 
 
 def sentence(pair: PairReading) -> str:
@@ -170,6 +174,33 @@ def sentence(pair: PairReading) -> str:
     if seconds is not None:
         told += f", {ratio_words(seconds)} the seconds at the throughput measured here"
     return f"{told}; {change}."
+
+
+def along_table(found: "Sequence[SpeedUp]") -> Table:
+    """One row a cell: the speed-up read along one training curve, which is kept apart from the others."""
+    from fitting.figures.style import name_of
+
+    rows = [
+        {
+            "method": name_of(one.method),
+            "baseline": name_of(one.baseline),
+            "size": one.size,
+            "budget": one.budget,
+            "speed-up": along_words(one),
+        }
+        for one in found
+    ]
+    note = (
+        "Tokens of the baseline's whole run over the tokens at which the method's training curve first passes its "
+        "final loss. Un-annealed: the learning rate was still high there. Not comparable with the tables above."
+    )
+    return Table("Along one training curve (un-annealed)", tuple(rows), (note,) if rows else ())
+
+
+def along_words(one: "SpeedUp") -> str:
+    if one.censored == "upper":
+        return f"at most {times(one.high)}"
+    return times(one.ratio) if one.n_pairs < 2 else f"{times(one.ratio)} {interval(one.low or None, one.high)}"
 
 
 def sharing_words(pair: PairReading) -> list[str]:

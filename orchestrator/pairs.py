@@ -23,6 +23,7 @@ class PairReading:
 
     comparison: "Comparison"
     extrapolated: frozenset[tuple[str, str, str]]
+    size_range: float = math.inf  # largest over smallest number of parameters that were run
 
     @property
     def method(self) -> str:
@@ -53,7 +54,8 @@ def read_pair(points: "Points", method: str, baseline: str, *, curve: str = CURV
     from fitting.compare import compare
 
     comparison = compare(points, method, baseline, curve=curve, level=level)
-    return PairReading(comparison, extrapolated(points, comparison.speedups))
+    sizes = points.frame.loc[points.frame["label"].isin([method, baseline]), "n_params"]
+    return PairReading(comparison, extrapolated(points, comparison.speedups), float(sizes.max() / sizes.min()))
 
 
 def extrapolated(points: "Points", cells: Sequence["SpeedUp"]) -> frozenset[tuple[str, str, str]]:

@@ -1,9 +1,11 @@
 """The answer of `compare METHOD BASELINE`: the sentence, every number behind it, and what it must admit."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from orchestrator.answers.answer import Answer
 from orchestrator.pair_text import (
+    along_table,
     losses_table,
     multipliers_table,
     scale_tables,
@@ -17,23 +19,53 @@ from orchestrator.pictures import pair_picture
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fitting.frame import Points
+    from fitting.speedup import SpeedUp
+
 
 def comparison_answer(
-    runs: "pd.DataFrame", method: str, baseline: str, *, curve: str = CURVE, level: float = 0.95
+    runs: "pd.DataFrame",
+    method: str,
+    baseline: str,
+    *,
+    evaluations: "pd.DataFrame | None" = None,
+    curve: str = CURVE,
+    level: float = 0.95,
 ) -> Answer:
-    """Compare two labels over the sizes and budgets they share; raises FittingError where there are none."""
+    """Compare two labels over the sizes and budgets they share; raises FittingError where there are none.
+
+    evaluations: run_id, n_tokens and loss_nats during training, for the speed-up along one curve.
+    """
     from fitting.curve import CURVES
     from fitting.errors import FittingError
     from fitting.frame import PointRules, check_points, unknown
 
     if curve not in CURVES:
         raise FittingError(unknown("curve", curve, list(CURVES)))
-    pair = read_pair(check_points(runs, PointRules()), method, baseline, curve=curve, level=level)
-    tables = (losses_table([pair]), speed_ups_table([pair]), *scale_tables([pair]), multipliers_table([pair]))
+    points = check_points(runs, PointRules())
+    pair = read_pair(points, method, baseline, curve=curve, level=level)
+    along = read_along(points, evaluations, method, baseline)
+    tables = [losses_table([pair]), speed_ups_table([pair]), *scale_tables([pair]), multipliers_table([pair])]
+    tables += [along_table(along)] if along else []
     lines = (*sharing_words(pair), *pair.comparison.warnings)
     value = {
         **pair.comparison.to_record(),
         "extrapolated": [list(cell) for cell in sorted(pair.extrapolated)],
+        "along_curve": [asdict(one) for one in along],
         "curve": curve,
     }
-    return Answer(tables, (sentence(pair), ""), lines, (pair_picture(pair),), value)
+    return Answer(tuple(tables), (sentence(pair), ""), lines, (pair_picture(pair),), value)
+
+
+def read_along(
+    points: "Points", evaluations: "pd.DataFrame | None", method: str, baseline: str
+) -> "tuple[SpeedUp, ...]":
+    """Read speed-ups along training curves where runs were evaluated on the way; nothing where they were not."""
+    from fitting.along import speedups_along
+
+    if evaluations is None or not len(evaluations):
+        return ()
+    own = evaluations[(evaluations["split"] == "validation") & evaluations["run_id"].isin(points.frame["run_id"])]
+    if not len(own) or own.groupby("run_id").size().max() < 2:
+        return ()
+    return speedups_along(points, own, method, baseline)

@@ -125,11 +125,13 @@ def compare(
     """Compare a method with its baseline, with what must be admitted. Example: scalewright compare angpt gpt+"""
     from orchestrator.answers.comparison import comparison_answer
     from orchestrator.asked import ask
-    from orchestrator.law_fits import read_runs
+    from orchestrator.law_fits import read_evaluations, read_runs
 
     asked = ask(place)
     runs = read_runs(asked.study, asked.experiment)
-    show_for(asked, comparison_answer(runs, method, baseline, curve=curve, level=level), as_json=as_json)
+    during = read_evaluations(asked.study, asked.experiment)
+    answer = comparison_answer(runs, method, baseline, evaluations=during, curve=curve, level=level)
+    show_for(asked, answer, as_json=as_json)
 
 
 def hyper(
@@ -193,11 +195,17 @@ def figures(place: PLACE = DEFAULT_PLACE, as_json: JSON = False) -> None:
         print("\n".join(map(str, page.files)))
 
 
-def report(place: PLACE = DEFAULT_PLACE) -> None:
+def report(place: PLACE = DEFAULT_PLACE, as_json: JSON = False) -> None:
     """Write the page of an experiment: findings, tables, figures. Example: scalewright report experiments.yaml"""
     from orchestrator.asked import ask
+    from orchestrator.cli.tables import print_json
     from orchestrator.pages import report_experiment
 
     asked = ask(place)
-    print(report_experiment(asked.study, asked.experiment, compare=asked.compare).path)
+    page = report_experiment(asked.study, asked.experiment, compare=asked.compare)
+    if as_json:
+        tables = {table.title: list(table.rows) for table in page.tables}
+        print_json({"path": str(page.path), "findings": page.lines, "tables": tables})
+        return
+    print(page.path)
     print("open it in a browser; its pictures are in the page itself", file=sys.stderr)

@@ -95,6 +95,8 @@ def compare(
     for name in (method, baseline):
         if name not in checked.methods:
             raise FittingError(unknown("method", name, checked.methods))
+    if method == baseline:
+        raise FittingError(f"{method} cannot be compared with itself")
     pair = checked.where(checked.frame["label"].isin([method, baseline]))
     edges = at_edge(pair)
     pair = best_of_sweeps(pair)

@@ -37,7 +37,9 @@ class FitSettings:
     fixed: Mapping[str, float] = field(default_factory=dict)  # parameters held at a value
 
     def resolve(self) -> Objective:
-        """Return the objective. Raises FittingError for an unknown name or a width that is not positive."""
+        """Return the objective. Raises FittingError for an unknown name, or a width or level out of range."""
+        if not 0 < self.level < 1:
+            raise FittingError(f"level must lie between 0 and 1, got {self.level}")
         if self.objective not in OBJECTIVES:
             raise FittingError(unknown("objective", self.objective, list(OBJECTIVES)))
         objective = OBJECTIVES[self.objective]
@@ -138,9 +140,9 @@ def provenance_of(points: Points) -> Provenance:
 
 def lay_out(points: Points, law: Law) -> Problem:
     """Lay a law out on points after checking that the design can tell its parameters apart."""
+    axes = log_axes(points, law.axes)
     check_design(points, law)
-    log_loss = np.log(points.column("loss_nats"))
-    return law.lay_out(log_axes(points, law.axes), log_loss, points.frame["label"].to_numpy(dtype=str))
+    return law.lay_out(axes, np.log(points.column("loss_nats")), points.frame["label"].to_numpy(dtype=str))
 
 
 def check_design(points: Points, law: Law) -> None:

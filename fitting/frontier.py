@@ -104,11 +104,15 @@ def _names(result: FitResult, method: str | None) -> dict[str, int]:
             need = f"a method among {', '.join(result.methods)}" if result.law.per_method else "a Chinchilla law"
             raise FittingError(f"the frontier of law {result.law.name} needs {need}: no parameter {full}")
         found[name] = index[full]
+    for name in ("alpha", "beta"):
+        if not result.estimate.theta[found[name]] > 0:
+            raise FittingError(f"the frontier needs falling losses: the fitted {name} is 0")
     return found
 
 
 def _at(theta: Array, names: dict[str, int], function: Callable[[Theta], Any]) -> Array:
-    return np.atleast_1d(np.asarray(function({n: theta[j] for n, j in names.items()}), dtype=np.float64))
+    with np.errstate(all="ignore"):  # an alternative may have an exponent of 0: its frontier is anywhere
+        return np.atleast_1d(np.asarray(function({n: theta[j] for n, j in names.items()}), dtype=np.float64))
 
 
 def _gradient(result: FitResult, names: dict[str, int], function: Callable[[Theta], Any]) -> tuple[Array, Array]:

@@ -34,9 +34,7 @@ class Objective:
 
 OBJECTIVES: dict[str, Objective] = {
     "huber": Objective("huber", "Huber on log loss, robust to bad runs", 1e-3, continuation=(np.inf, 1e-2)),
-    "lad": Objective(
-        "lad", "least absolute log residual", LAD_DELTA, False, 1 / LAD_DELTA, (np.inf, 3e-3, 3e-4, 1e-5)
-    ),
+    "lad": Objective("lad", "least absolute log residual", LAD_DELTA, False, 1 / LAD_DELTA, (np.inf, 3e-3, 3e-4, 1e-5)),
     "log-l2": Objective("log-l2", "least squares on log loss", np.inf),
     "raw-l2": Objective("raw-l2", "least squares on the loss itself", np.inf, raw=True),
 }

@@ -237,10 +237,11 @@ class FitResult:
 
 
 def widen(centre: Array, half: Array, others: list[Array], margin: Array) -> tuple[Array, Array]:
-    """Return centre -+ half, stretched to hold the values in `others` with `margin` around them."""
+    """Return centre -+ half, stretched to hold `others` with `margin` around them; a NaN there leaves no bound."""
     low, high = centre - half, centre + half
     for other in others:
-        low, high = np.minimum(low, other - margin), np.maximum(high, other + margin)
+        low = np.minimum(low, np.where(np.isnan(other), -np.inf, other - margin))
+        high = np.maximum(high, np.where(np.isnan(other), np.inf, other + margin))
     return low, high
 
 

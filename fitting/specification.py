@@ -88,6 +88,6 @@ def _conventions(frame: pd.DataFrame) -> list[str]:
 def _parameters(result: FitResult) -> dict[str, Parameter]:
     """The law's own parameters and, for a Chinchilla law, the exponents of the frontier."""
     found = dict(result.params)
-    if {"E", "A", "alpha", "B", "beta"} <= set(found):
-        found |= {name: p for name, p in exponents(result).items() if name in ("a", "b", "gamma")}
-    return found
+    if not {"E", "A", "alpha", "B", "beta"} <= set(found) or not min(result.value("alpha"), result.value("beta")) > 0:
+        return found
+    return found | {name: p for name, p in exponents(result).items() if name in ("a", "b", "gamma")}

@@ -30,6 +30,8 @@ def small_study(seeds=(0, 1, 2), *, noise=0.004, methods=(("base", 1.0), ("fast"
             for budget, d in (("1", 2.6e5), ("2", 5.2e5), ("4", 1.04e6)):
                 for seed in seeds:
                     loss = (0.5 + 3 / n**0.1 + 40 / (d * speed) ** 0.3) * np.exp(noise * rng.normal())
-                    rows.append((f"{label}-{size}-{budget}-{seed}", label, size, budget, n, d, loss, seed, 1000 / speed))
+                    rows.append(
+                        (f"{label}-{size}-{budget}-{seed}", label, size, budget, n, d, loss, seed, 1000 / speed)
+                    )
     names = ["run_id", "label", "size", "budget", "n_params", "n_tokens", "loss_nats", "seed", "tokens_per_s"]
     return pd.DataFrame(rows, columns=names).assign(lr_peak=0.02)

@@ -46,7 +46,17 @@ def test_gradient_and_hessian_agree_with_a_complex_step_on_the_equations(law, ob
     rng = np.random.default_rng(3)
     columns = {"n_params": rng.normal(0, 1.5, 40), "n_tokens": rng.normal(0, 1.5, 40)}
     goal = OBJECTIVES[objective].with_delta(0.01) if objective == "huber" else OBJECTIVES[objective]
-    truth = {"E": 0.5, "alpha": 0.3, "beta": 0.4, "A": 0.2, "B": -0.3, "N_c": 9.0, "alpha_N": 0.08, "D_c": 8.0, "alpha_D": 0.1}
+    truth = {
+        "E": 0.5,
+        "alpha": 0.3,
+        "beta": 0.4,
+        "A": 0.2,
+        "B": -0.3,
+        "N_c": 9.0,
+        "alpha_N": 0.08,
+        "D_c": 8.0,
+        "alpha_D": 0.1,
+    }
     methods = np.full(40, "all")
     first = LAWS[law].lay_out(columns, np.zeros(40), methods)
     theta = np.array([truth[name] for name in first.names])
@@ -96,7 +106,9 @@ def test_the_jacobian_of_a_shaped_law_agrees_with_a_complex_step_on_its_value(la
     for j in range(at.shape[1]):
         moved = at.astype(complex)
         moved[0, j] += 1j * STEP
-        np.testing.assert_allclose(jacobian[:, j], LAWS[law].value(moved, columns)[0].imag / STEP, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(
+            jacobian[:, j], LAWS[law].value(moved, columns)[0].imag / STEP, rtol=1e-10, atol=1e-12
+        )
 
 
 truths = st.fixed_dictionaries(
@@ -110,7 +122,9 @@ truths = st.fixed_dictionaries(
 
 
 @settings(max_examples=30, deadline=None)
-@given(truth=truths, shape=st.tuples(st.integers(4, 9), st.integers(4, 9)), low=st.floats(5, 9), spread=st.floats(1.5, 4))
+@given(
+    truth=truths, shape=st.tuples(st.integers(4, 9), st.integers(4, 9)), low=st.floats(5, 9), spread=st.floats(1.5, 4)
+)
 def test_noise_free_points_give_back_the_law_to_eight_digits(truth, shape, low, spread):
     n = np.repeat(np.logspace(low, low + spread, shape[0]), shape[1])
     d = n * np.tile(np.logspace(0, 2.5, shape[1]), shape[0])
@@ -206,7 +220,9 @@ def test_output_is_bit_identical_on_one_and_two_threads():
     outputs = []
     for threads in ("1", "2"):
         env = {**os.environ, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads, "PYTHONPATH": root}
-        done = subprocess.run([sys.executable, "-c", PROGRAM, here], env=env, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, here], env=env, capture_output=True, text=True, check=True
+        )
         outputs.append(done.stdout)
     assert outputs[0] == outputs[1]
     assert json.loads(outputs[0].splitlines()[0])["n"] == 1000

@@ -139,6 +139,15 @@ def read_experiment(db: Database, query: str, experiment: str | None, numbers: S
         return to_frame(connection.execute(ordered, {"experiment": experiment}))
 
 
+def claims(db: Database) -> list[tuple[str, str, str]]:
+    """Return (run_id, state, submission_id) of every run without a result that was ever submitted; raw tuples."""
+    runs = schema.runs.c
+    query = select(runs.run_id, runs.state, runs.submission_id).order_by(runs.run_id)
+    unfinished = runs.state.not_in(["completed", "diverged"]) & runs.submission_id.is_not(None)
+    with db.read() as connection:
+        return [(row.run_id, row.state, row.submission_id) for row in connection.execute(query.where(unfinished))]
+
+
 def curves(db: Database, run_ids: Iterable[str], metric: str = "loss_nats") -> pd.DataFrame:
     """Return one metric of several runs: run_id, step, n_tokens, value; sorted by run_id and step."""
     wanted = list(dict.fromkeys(run_ids))

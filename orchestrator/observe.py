@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sqlalchemy import text
-
 from db.engine import Database
+from db.frames import claims
 from db.store import set_run_states
 from orchestrator.evidence import read_run
 from orchestrator.executors import local, slurm_facts
@@ -22,14 +21,6 @@ from orchestrator.study import Study
 
 OPEN_STATES = frozenset({"claimed", "queued", "running", "unknown"})
 ABANDONED_S = 600.0
-
-
-def claims(database: Database) -> dict[str, tuple[str, str]]:
-    """Return state and submission of every run without a result that was ever submitted."""
-    query = "SELECT run_id, state, submission_id FROM runs WHERE state NOT IN ('completed', 'diverged')"
-    with database.read() as connection:
-        rows = connection.execute(text(f"{query} AND submission_id IS NOT NULL"))
-        return {run_id: (state, submission) for run_id, state, submission in rows}
 
 
 @dataclass(frozen=True)
@@ -56,20 +47,30 @@ def refresh(study: Study) -> list[str]:
 
 def observe(study: Study, database: Database) -> Look:
     """Judge every run whose job may still be there, write the changes, and close the chunks that are over."""
-    claimed = claims(database)
+    claimed = {run_id: (state, submission) for run_id, state, submission in claims(database)}
     if not claimed:
         return Look([], [])
-    chunks = list(read_chunks(study.jobs_dir))
+    chunks = chunks_to_look_at(study, claimed)
     facts, chunks, talk = job_facts(study, chunks)
     verdicts: list[Verdict] = []
     for chunk in chunks:
         found, n_open = judge_chunk(study, chunk, facts, claimed)
         verdicts += found
-        if n_open == 0:
+        if n_open == 0 and not chunk.closed:
             replace(chunk, closed=True).write(study.jobs_dir)
     verdicts += abandoned(study, claimed, verdicts, chunks)
     set_run_states(database, [(one.run_id, one.state, one.reason, one.evidence) for one in verdicts])
     return Look(verdicts, talk + batch_messages(study, chunks))
+
+
+def chunks_to_look_at(study: Study, claimed: Mapping[str, tuple[str, str]]) -> list[Chunk]:
+    """Choose the chunks that are not closed, and closed ones with a run that the database still takes for alive.
+
+    That happens when the last lines of a journal came in only after its job was seen to be over.
+    """
+    alive = {submission for state, submission in claimed.values() if state in OPEN_STATES}
+    chunks = read_chunks(study.jobs_dir, closed=True)
+    return [chunk for chunk in chunks if not chunk.closed or chunk.submission_id in alive]
 
 
 def job_facts(study: Study, chunks: Sequence[Chunk]) -> tuple[dict[tuple[str, str], JobFacts], list[Chunk], list[str]]:

@@ -4,7 +4,6 @@ Order: the submission says on disk who makes it; one transaction claims runs; sp
 each chunk's record is written before its jobs are started. Whoever comes next finds from these what was not finished.
 """
 
-import os
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ from orchestrator.errors import Partial, UserError
 from orchestrator.executors import inline, local, slurm
 from orchestrator.executors.lanes import write_lanes
 from orchestrator.executors.processes import Process
-from orchestrator.executors.records import Chunk, Pack, write_json
+from orchestrator.executors.records import Chunk, Pack, read_chunks, write_json
 from orchestrator.planned import PlannedRun
 from orchestrator.scheduler import NamedPack, Work, balance, by_profile, cheap_first, group
 from orchestrator.snapshot import Snapshot, code_root, take_snapshot
@@ -144,16 +143,9 @@ def auto_pack(work: Sequence[Work]) -> int:
 
 def n_free_cores(study: Study) -> int:
     """Count the cores (or GPUs) of this machine that no job of this study uses."""
-    from orchestrator.executors.records import read_chunks
-
-    total = local.n_gpus() or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    busy = sum(
-        bool(local.is_alive(chunk, study.jobs_dir, pack))
-        for chunk in read_chunks(study.jobs_dir)
-        if chunk.executor == "local"
-        for pack in chunk.packs
-    )
-    return max(1, total - busy)
+    here = [chunk for chunk in read_chunks(study.jobs_dir) if chunk.executor == "local"]
+    busy = sum(bool(local.is_alive(chunk, study.jobs_dir, pack)) for chunk in here for pack in chunk.packs)
+    return max(1, local.n_places() - busy)
 
 
 def write_packs(study: Study, submission_id: str, packs: Sequence[NamedPack], snapshot: Snapshot, order: Order) -> None:

@@ -66,7 +66,9 @@ def main(jobs_dir: Path, submission_id: str, uuid: str) -> None:
     executor = LocalExecutor(submission_dir / "logs")
     for index, name in enumerate(chunk.packs):
         pack = Pack.read(submission_dir / name)
-        executor.update_parameters(timeout_min=FOREVER_MIN, tasks_per_node=pack.devices, **visible_gpus(index))
+        executor.update_parameters(
+            timeout_min=FOREVER_MIN, tasks_per_node=pack.devices, **visible_gpus(index, pack.devices)
+        )
         os.environ.update(job_environment(pack.root, pack.threads) | {"PYTHONPATH": os.environ["PYTHONPATH"]})
         job = executor.submit(Carrier(str(submission_dir / name)))
         process = Process.of(int(job.job_id))
@@ -87,10 +89,21 @@ def n_gpus() -> int:
     return sum(line.startswith("GPU ") for line in reply.stdout.splitlines())
 
 
-def visible_gpus(index: int) -> dict[str, object]:
-    """Give the job its own GPU, in turn; submitit hides all GPUs from a job that asks for none."""
+def visible_gpus(index: int, n_devices: int) -> dict[str, object]:
+    """Give the job GPUs of its own, in turn; submitit hides all GPUs from a job that asks for none."""
     count = n_gpus()
-    return {"gpus_per_node": 1, "visible_gpus": (index % count,)} if count else {}
+    if count == 0:
+        return {}
+    return {
+        "gpus_per_node": n_devices,
+        "visible_gpus": tuple((index * n_devices + i) % count for i in range(n_devices)),
+    }
+
+
+def n_places() -> int:
+    """Count the jobs that fit on this machine: its GPUs, or the cores that this process may use."""
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return n_gpus() or n_cores
 
 
 def is_alive(chunk: Chunk, jobs_dir: Path, pack: str) -> bool | None:

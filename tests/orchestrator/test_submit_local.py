@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from db.store import set_run_states
 from orchestrator.config_resources import Retry
 from orchestrator.control import pause_local_jobs, stop, take_back
 from orchestrator.evidence import read_run
@@ -233,3 +234,15 @@ def test_a_job_runs_the_code_of_its_submission_and_refuses_any_other(fleet, monk
     one.submit()
     assert one.wait_until_over() == ["failed"]
     assert "the code changed after it was submitted" in one.reason(0)
+
+
+def test_lines_that_come_in_after_a_job_was_seen_to_be_over_do_not_leave_its_run_running(fleet):
+    one = fleet(1)
+    one.behave(0, steps=400)
+    one.submit()
+    one.wait(lambda: one.states() == ["running"], "the run to start")
+    os.kill(one.job_process(), signal.SIGKILL)
+    one.wait(lambda: not one.jobs_alive(), "the job to be gone")
+    assert one.states() == ["interrupted"]
+    set_run_states(one.database, [(one.ids[0], "running", "attempt 1", {})])  # what a late line makes of it
+    assert one.states() == ["interrupted"]

@@ -3,6 +3,7 @@
 Each takes the runs and the request of `fit`, and answers with a table and a figure for each label.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fitting.frame import Points
+    from fitting.profiles import ProfileOfParameter
     from fitting.result import FitResult, Parameter
     from fitting.specification import SpecificationCurve
-
-N_VALUES = 41  # of a profile
 
 
 @dataclass(frozen=True)
@@ -170,8 +170,30 @@ def diagnostics_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:
         )
         pictures.append(draw("diagnostics", group, "residuals and influence", found.rows, note=note))
         value[group.label] = found.rows.to_dict("records")
-        lines += [f"{group.label}: residual of {run} is beyond chance" for run in found.outliers]
+        lines += [f"{named(group.label)}: residual of {run} is beyond chance" for run in found.outliers]
+        lines += excluded_lines(group, result)
     return Answer(tuple(tables), lines=tuple(lines), pictures=tuple(pictures), value=value)
+
+
+def excluded_lines(group: Group, result: "FitResult") -> list[str]:
+    """Say of each run that was left out why, and what it would have done to the fit."""
+    from fitting.diagnostics import influence_of_excluded
+
+    if not result.excluded:
+        return []
+    own = set(group.raw["run_id"])
+    rows = influence_of_excluded(group.raw, result).to_dict("records")
+    return [
+        f"{named(group.label)}: left out {row['run_id'][:8]} ({row['reason']}); {influence_words(row)}"
+        for row in rows
+        if row["run_id"] in own
+    ]
+
+
+def influence_words(row: dict[Any, Any]) -> str:
+    if math.isnan(row["influence"]):
+        return "it has no numbers to enter with"
+    return f"with it {row['moves']} would move by {number(row['influence'], 2)} standard errors"
 
 
 def diagnostic_row(row: dict[Any, Any]) -> dict[str, Any]:
@@ -188,75 +210,58 @@ def diagnostic_row(row: dict[Any, Any]) -> dict[str, Any]:
 
 def profile_answer(runs: "pd.DataFrame", request: FitRequest, parameter: str) -> Answer:
     """Hold one parameter at many values, re-solve the rest, and show how much worse the fit gets."""
-    from fitting.result import interval_text
+    from fitting.profiles import profile_of
 
     rows, pictures, value = [], [], {}
     for group in grouped(runs, request):
-        result = fit_group(group.points, replace(request, profile="always"))
-        one = parameter_of(result, parameter)
-        curve, threshold = profile_of(group.points, result, parameter)
-        rows.append({"method": named(group.label), "value": number(one.value, 4), "95% interval": interval_text(one)})
-        low, high = ends_of(one)
-        note = f"{named(group.label)}, law {request.law}, {result.n} runs. Shaded: values that the runs do not exclude."
-        options = {"parameter": parameter, "estimate": one.value, "low": low, "high": high, "threshold": threshold}
-        pictures.append(draw("profile", group, f"profile of {parameter}", curve, **options, note=note))
-        value[group.label] = {"value": one.value, "low": one.low, "high": one.high, "one_sided": one.one_sided,
-                              "profile": curve.to_dict("records"), "threshold": threshold}  # fmt: skip
-    table = Table(f"Profile of {parameter} ({request.law})", tuple(rows))
+        result = fit_group(group.points, request)
+        found = profile_of(group.points, result, parameter)
+        told = interval(found.low if found.low > 0 else None, found.high, 4)
+        rows.append({"method": named(group.label), "value": number(found.estimate, 4), "profile interval": told})
+        pictures.append(profile_picture(group, request, found))
+        value[group.label] = {
+            "value": found.estimate,
+            "low": found.low,
+            "high": found.high,
+            "threshold": found.threshold,
+            "profile": found.frame().to_dict("records"),
+        }
+    note = "Open ends: within its range the parameter never makes the fit worse than chance allows."
+    table = Table(f"Profile of {parameter} ({request.law})", tuple(rows), (note,))
     return Answer((table,), pictures=tuple(pictures), value=value)
 
 
-def parameter_of(result: "FitResult", name: str) -> "Parameter":
-    result.value(name)  # raises FittingError with the names that exist
-    return result.params[name]
+def profile_picture(group: Group, request: FitRequest, found: "ProfileOfParameter") -> Picture:
+    low = found.low if found.low > 0 else -math.inf
+    note = f"{named(group.label)}, law {request.law}, {len(group.points)} runs. Shaded: what the runs do not exclude."
+    options = {"parameter": found.name, "estimate": found.estimate, "low": low, "high": found.high}
+    caption = f"profile of {found.name}"
+    return draw("profile", group, caption, found.frame(), **options, threshold=found.threshold, note=note)
 
 
-def ends_of(parameter: "Parameter") -> tuple[float, float]:
-    """Return both ends of an interval, infinite where the data give no bound."""
-    infinite = float("inf")
-    low = -infinite if parameter.one_sided in ("upper", "none") else parameter.low
-    high = infinite if parameter.one_sided in ("lower", "none") else parameter.high
-    return low, high
+def approaches_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:
+    """Set the exponent of optimal parameters by envelope, isoFLOP parabolas and fitted law side by side."""
+    from fitting.agreement import approaches
 
-
-def profile_of(points: "Points", result: "FitResult", parameter: str) -> "tuple[pd.DataFrame, float]":
-    """Return the profile of a parameter (columns value, rise) and the rise that the fit's confidence level allows."""
-    import pandas as pd
-
-    from fitting.losses import OBJECTIVES
-    from fitting.uncertainty import t_quantile
-
-    values = profile_values(result.params[parameter])
-    heights = [held_objective(points, result, parameter, value) for value in values]
-    noise, scale = result.estimate.noise, OBJECTIVES[result.objective].scale
-    threshold = 0.5 * t_quantile(result.level, noise.df) ** 2 * noise.deviance_unit * scale
-    rises = [max(height - result.objective_value, 0.0) for height in heights]
-    return pd.DataFrame({"value": values, "rise": rises}), threshold
-
-
-def profile_values(parameter: "Parameter") -> list[float]:
-    """Choose values around the interval, evenly or by equal factors where it spans more than one order of magnitude."""
-    import numpy as np
-
-    low, high = ends_of(parameter)
-    first = low if np.isfinite(low) and low > 0 else min(parameter.value, high) * 0.02
-    last = high if np.isfinite(high) else max(parameter.value, first) * 20
-    first = max(first, last * 1e-3)
-    if last > 10 * first:
-        return [float(value) for value in np.geomspace(first / 1.6, last * 1.6, N_VALUES)]
-    return [float(value) for value in np.linspace(max(first - 0.3 * (last - first), first / 3), last * 1.15, N_VALUES)]
-
-
-def held_objective(points: "Points", result: "FitResult", parameter: str, value: float) -> float:
-    from fitting.fit import fit
-
-    held = {parameter: value}
-    again = fit(points, result.law, result.objective, delta_of(result), profile="never", fixed=held)
-    return again.objective_value
-
-
-def delta_of(result: "FitResult") -> float | None:
-    return result.delta if result.objective == "huber" else None
+    tables, value, lines = [], {}, []
+    for group in grouped(runs, request):
+        found = approaches(group.points, level=request.level)
+        rows = [
+            {
+                "approach": row["approach"],
+                "law": row["law"],
+                "a of N* ~ C^a": f"{number(row['a'])} {interval(row['low'], row['high'])}",
+                "se": number(row["se"], 2),
+            }
+            for row in found.frame().to_dict("records")
+        ]
+        told = {None: "too few to test", True: "agree", False: "DISAGREE"}[found.agree]
+        note = f"{told} (chi-square p = {number(found.p_value, 2)}; lenient: the same runs stand behind all)"
+        tables.append(Table(f"{named(group.label)}: approaches 1, 2 and 3", tuple(rows), (note,)))
+        lines += [f"{named(group.label)}: {law} refused: {why}" for law, why in found.refused.items()]
+        value[group.label] = {"a": {law: vars(one) for law, one in found.a.items()}, "refused": found.refused,
+                              "p_value": found.p_value, "agree": found.agree}  # fmt: skip
+    return Answer(tuple(tables), lines=tuple(lines), value=value)
 
 
 TRUST: dict[str, Callable[["pd.DataFrame", FitRequest], Answer]] = {
@@ -264,4 +269,5 @@ TRUST: dict[str, Callable[["pd.DataFrame", FitRequest], Answer]] = {
     "specification-curve": specification_answer,
     "rolling-origin": rolling_answer,
     "diagnostics": diagnostics_answer,
+    "approaches": approaches_answer,
 }

@@ -57,6 +57,9 @@ def fit(
     diagnostics: Annotated[
         bool, typer.Option("--diagnostics", help="Residuals, leverage, and the influence of each run.")
     ] = False,
+    approaches: Annotated[
+        bool, typer.Option("--approaches", help="Optimal parameters by envelope, isoFLOP and law, side by side.")
+    ] = False,
     as_json: JSON = False,
 ) -> None:
     """Fit laws with intervals, store them, and say what the runs identify. Example: scalewright fit experiments.yaml"""
@@ -82,6 +85,7 @@ def fit(
         "specification-curve": specification_curve,
         "rolling-origin": rolling_origin,
         "diagnostics": diagnostics,
+        "approaches": approaches,
     }
     wanted = [name for name, given in flags.items() if given]
     if wanted or profile:

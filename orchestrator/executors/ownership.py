@@ -34,15 +34,25 @@ class Ownership:
         """Write DONE.json, whole and only once; tell whether this attempt was the one that did."""
         if not self.holds():
             return False
-        temporary = self.run_dir / f".DONE.{self.token}.tmp"
-        write_json(temporary, record, durable=True)
+        whole = self.run_dir / f".DONE.{uuid.uuid4().hex}.tmp"
+        write_json(whole, record, durable=True)
         try:
-            os.link(temporary, self.run_dir / "DONE.json")
-        except FileExistsError:
-            return False
+            return put_once(whole, self.run_dir / "DONE.json")
         finally:
-            temporary.unlink()
-        return True
+            whole.unlink(missing_ok=True)
+
+
+def put_once(whole: Path, path: Path) -> bool:
+    """Give a whole file its name unless that is taken; a file system without hard links has to do with a rename."""
+    try:
+        os.link(whole, path)
+    except FileExistsError:
+        return False
+    except OSError:
+        if path.exists():
+            return False
+        whole.replace(path)
+    return True
 
 
 def new_token() -> str:

@@ -8,6 +8,7 @@ import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import orjson
 
@@ -17,7 +18,7 @@ PACK_FORMAT = 1
 def write_json(path: Path, record: Any, *, durable: bool = False) -> None:
     """Write a record under a temporary name, then rename it; `durable` also flushes it to the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
     with temporary.open("wb") as file:
         file.write(orjson.dumps(record, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
         if durable:

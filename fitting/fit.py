@@ -14,7 +14,7 @@ from fitting.laws import LAWS, Law
 from fitting.losses import OBJECTIVES, Objective, total
 from fitting.problem import APART, Problem, best_row, certify, held_at_bound, hold, solve
 from fitting.profile import ProfileRange, profile_range
-from fitting.result import Estimate, FitResult, Parameter, Provenance
+from fitting.result import Estimate, FitResult, Parameter, Provenance, open_exp
 from fitting.threads import single_threaded
 from fitting.uncertainty import Noise, delta_covariance, noise_of, t_quantile
 
@@ -232,14 +232,14 @@ def _parameter(
     low, high = (raw - t * spread, raw + t * spread) if ends is None else (ends.low, ends.high)
     one_sided = {(True, True): "none", (True, False): "upper", (False, True): "lower"}.get((low is None, high is None))
     is_log = bool(problem.is_log[index])
-    value = float(np.exp(raw)) if is_log else float(raw)
+    value = float(open_exp(raw)) if is_log else float(raw)
     least = 0.0 if is_log else float(problem.box.lower[index])
     return Parameter(
         problem.names[index],
         value,
         float(value * spread if is_log else spread),
-        least if low is None else float(np.exp(low) if is_log else low),
-        float("inf") if high is None else float(np.exp(min(high, 700.0)) if is_log else high),
+        least if low is None else float(open_exp(low) if is_log else low),
+        float("inf") if high is None else float(open_exp(high) if is_log else high),
         one_sided,
         "delta" if ends is None else "profile",
     )

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fitting.errors import FittingError
 from fitting.frame import FLOPS_PER_PARAMETER_TOKEN
-from fitting.result import FitResult, Parameter, widen
+from fitting.result import FitResult, Parameter, open_exp, widen
 from fitting.uncertainty import t_quantile
 
 Array = NDArray[np.float64]
@@ -133,7 +133,7 @@ def _band(result: FitResult, names: dict[str, int], function: Callable[[Theta], 
     half = t_quantile(result.level, result.estimate.noise.df) * np.sqrt(variance)
     others = [_at(alternative, names, function) for alternative in result.estimate.alternatives]
     low, high = widen(value, half, others, np.zeros_like(half))
-    return Band(np.exp(value), np.exp(low), np.exp(high))
+    return Band(open_exp(value), open_exp(low), open_exp(high))
 
 
 def _parameter(
@@ -147,8 +147,8 @@ def _parameter(
     how = "profile" if others else "delta"
     if not is_log:
         return Parameter(name, float(value[0]), se, low, high, None, how)
-    scale = float(np.exp(value[0]))
-    return Parameter(name, scale, scale * se, float(np.exp(low)), float(np.exp(min(high, 700.0))), None, how)
+    scale = float(open_exp(value[0]))
+    return Parameter(name, scale, scale * se, float(open_exp(low)), float(open_exp(high)), None, how)
 
 
 def size_exponent(t: Theta) -> Any:

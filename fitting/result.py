@@ -23,6 +23,7 @@ from fitting.uncertainty import Noise, t_quantile
 Array = NDArray[np.float64]
 RECORD_FORMAT = 1
 WIDEST = 10.0
+LARGEST_LOG = 700.0
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ class FitResult:
         others = [self.law.log_loss_at(self.estimate.names, a, columns, names)[0] for a in self.estimate.alternatives]
         margin = half - np.sqrt(variance) * half / np.maximum(spread, 1e-300) if new_run else np.zeros_like(half)
         low, high = widen(log_loss, half, others, margin)
-        value, low, high = (np.exp(v).reshape(shape) for v in (log_loss, low, high))
+        value, low, high = (open_exp(v).reshape(shape) for v in (log_loss, low, high))
         return Prediction(value, low, high, level or self.level, new_run)
 
     def _method(self, method: str | None) -> str:
@@ -234,6 +235,12 @@ class FitResult:
     def to_json(self) -> str:
         """Return the record as one line of JSON with sorted keys: identical inputs give identical bytes."""
         return json.dumps(self.to_record(), sort_keys=True, allow_nan=False)
+
+
+def open_exp(values: ArrayLike) -> Array:
+    """Return exp, with inf instead of an overflow: an end that far away is no bound."""
+    logs = np.asarray(values, dtype=np.float64)
+    return np.where(logs > LARGEST_LOG, np.inf, np.exp(np.minimum(logs, LARGEST_LOG)))
 
 
 def widen(centre: Array, half: Array, others: list[Array], margin: Array) -> tuple[Array, Array]:

@@ -14,6 +14,7 @@ from db.frames import claims
 from db.store import set_run_states
 from orchestrator.evidence import read_run
 from orchestrator.executors import local, slurm_facts
+from orchestrator.executors.carrier import say_finished
 from orchestrator.executors.processes import Process
 from orchestrator.executors.records import Chunk, Pack, read_chunks, read_json
 from orchestrator.reconcile import Claim, JobFacts, Verdict, judge
@@ -57,10 +58,22 @@ def observe(study: Study, database: Database) -> Look:
         found, n_open = judge_chunk(study, chunk, facts, claimed)
         verdicts += found
         if n_open == 0 and not chunk.closed:
-            replace(chunk, closed=True).write(study.jobs_dir)
+            close(study, chunk)
     verdicts += abandoned(study, claimed, verdicts, chunks)
     set_run_states(database, [(one.run_id, one.state, one.reason, one.evidence) for one in verdicts])
     return Look(verdicts, talk + batch_messages(study, chunks))
+
+
+def close(study: Study, chunk: Chunk) -> None:
+    """Close a chunk that is over; with the last one of its submission, tell who asked to be told.
+
+    Usually the last job has done that; this is for jobs that were killed and could not.
+    """
+    replace(chunk, closed=True).write(study.jobs_dir)
+    mine = [other for other in read_chunks(study.jobs_dir) if other.submission_id == chunk.submission_id]
+    if not mine:
+        submission_dir = study.jobs_dir / chunk.submission_id
+        say_finished(submission_dir, Pack.read(submission_dir / chunk.packs[0]))
 
 
 def chunks_to_look_at(study: Study, claimed: Mapping[str, tuple[str, str]]) -> list[Chunk]:

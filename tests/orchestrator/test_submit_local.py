@@ -163,6 +163,17 @@ def test_the_notification_command_runs_once_when_the_last_job_is_over(fleet, tmp
     assert told.splitlines() == ["finished", "submission " + four_submission(four) + ": 4 of 4 runs have their outcome"]
 
 
+def test_whoever_looks_next_tells_of_a_submission_whose_jobs_were_killed(fleet, tmp_path):
+    two = fleet(2)
+    two.behave(1, steps=400)
+    two.submit(max_parallel=1, notify=f"cat >> {tmp_path}/told")
+    two.wait(lambda: two.states() == ["completed", "running"], "the second run to start")
+    os.kill(two.job_process(), signal.SIGKILL)
+    two.wait(lambda: two.states() == ["completed", "interrupted"], "the death to be seen")
+    two.states()
+    assert (tmp_path / "told").read_text().endswith(": 1 of 2 runs have their outcome\n")
+
+
 def four_submission(one):
     return read_chunks(one.study.jobs_dir, closed=True)[0].submission_id
 

@@ -16,7 +16,7 @@ LONGEST_TEXT = 10_000
 LARGEST_WHOLE = 2**53  # exact as a float too
 
 
-@dataclass
+@dataclass(slots=True)
 class JournalPart:
     """Whole lines of one attempt's journal, read: `offset` is where they start and `n_bytes` where they end."""
 
@@ -43,8 +43,11 @@ class JournalPart:
     is_ascending: bool = True  # no step of metrics or layers comes twice or goes back
 
 
-def first_row(connection: Connection, part: JournalPart) -> dict[str, Any]:
-    """Make the row of an attempt from its start record, or from its first step where that record is unreadable."""
+def first_row(connection: Connection, part: JournalPart, numbers: dict[str, int]) -> dict[str, Any]:
+    """Make the row of an attempt from its start record, or from its first step where that record is unreadable.
+
+    numbers: codes and environments met before in this transaction.
+    """
     start = part.start or {"resume_step": max(0, (part.first_step or 0) - 1)}
     job = mapping(start.get("job"))
     row = dict.fromkeys(column.name for column in schema.attempts.columns)
@@ -58,10 +61,9 @@ def first_row(connection: Connection, part: JournalPart) -> dict[str, Any]:
     row |= {"cluster": words(job.get("cluster")), "job_id": words(job.get("job_id"))}
     row |= {"restart": whole(job.get("restart")), "array_task": whole(job.get("array_task"))}
     row |= {"resume_step": whole(start.get("resume_step")) or 0, "resume_tokens": whole(start.get("resume_tokens"))}
-    row["code_id"] = content_number(connection, schema.codes, code_row(mapping(start.get("code"))))
-    row["environment_id"] = content_number(
-        connection, schema.environments, environment_row(mapping(start.get("environment")))
-    )
+    code, environment = code_row(mapping(start.get("code"))), environment_row(mapping(start.get("environment")))
+    row["code_id"] = content_number(connection, schema.codes, code, numbers)
+    row["environment_id"] = content_number(connection, schema.environments, environment, numbers)
     return row
 
 
@@ -105,11 +107,15 @@ def first_own_step(row: Mapping[str, Any]) -> int:
     return int(row["resume_step"]) + 1 if row["resume_step"] else 0
 
 
-def content_number(connection: Connection, table: Table, row: dict[str, Any]) -> int:
-    """Return the number of a code or environment, which is stored once."""
-    upsert(connection, table, [row], ["content_hash"], change=())
-    number = next(iter(table.primary_key.columns))
-    return int(connection.execute(select(number).where(table.c.content_hash == row["content_hash"])).scalar_one())
+def content_number(connection: Connection, table: Table, row: dict[str, Any], numbers: dict[str, int]) -> int:
+    """Return the number of a code or environment, which is stored once; `numbers` holds those met before."""
+    place = f"{table.name} {row['content_hash']}"
+    if place not in numbers:
+        upsert(connection, table, [row], ["content_hash"], change=())
+        number = next(iter(table.primary_key.columns))
+        query = select(number).where(table.c.content_hash == row["content_hash"])
+        numbers[place] = int(connection.execute(query).scalar_one())
+    return numbers[place]
 
 
 def code_row(code: Mapping[str, Any]) -> dict[str, Any]:

@@ -158,7 +158,10 @@ def sqlite_engine(path: Path, read_only: bool) -> Engine:
         return sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
 
     engine = create_engine("sqlite://", creator=make_connection, poolclass=NullPool)
-    event.listen(engine, "connect", lambda connection, _: prepare_sqlite(connection, path, read_only))
+    wanted = "delete" if is_network(path) else "wal"
+    event.listen(
+        engine, "connect", lambda connection, _: prepare_sqlite(connection, path, None if read_only else wanted)
+    )
     event.listen(engine, "begin", begin_sqlite)
     return engine
 
@@ -169,14 +172,16 @@ def begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def prepare_sqlite(connection: sqlite3.Connection, path: Path, read_only: bool) -> None:
-    """Set what SQLite keeps a connection; only the holder of the sync lease moves the log into the database."""
+def prepare_sqlite(connection: sqlite3.Connection, path: Path, wanted: str | None) -> None:
+    """Set what SQLite keeps a connection; only the holder of the sync lease moves the log into the database.
+
+    wanted: the journal mode, None for reading only. The mode that SQLite returns counts, not the one asked for.
+    """
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA cache_size = -32000")
-    if read_only:
+    if wanted is None:
         connection.execute("PRAGMA query_only = ON")
         return
-    wanted = "delete" if is_network(path) else "wal"
     got = connection.execute("PRAGMA journal_mode").fetchone()[0]
     if got != wanted:
         got = connection.execute(f"PRAGMA journal_mode = {wanted}").fetchone()[0]

@@ -4,7 +4,7 @@ Losses are nats a token, times are seconds (points in time since 1970, UTC), and
 """
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ def runs(
     state: str | None = None,
     tag: str | None = None,
     sort: Sequence[str] = (),
+    columns: Sequence[str] = (),
     limit: int | None = None,
     with_spec: bool = False,
 ) -> pd.DataFrame:
@@ -38,7 +39,8 @@ def runs(
 
     With an experiment: its runs as planned now, and the names that it gives them (label, size, budget, run_group,
     holdout). where: a condition such as "n_params < 1e8 and tokens > 1e9". sort: columns, a leading `-` for descending.
-    with_spec adds `spec`, the JSON of everything that determines the result. Raises DbError for unknown names.
+    columns: only these. with_spec adds `spec`, the JSON of everything that determines the result. Raises DbError for
+    unknown names.
     """
     with db.read() as connection:
         names = column_names(connection, "all_runs")
@@ -49,18 +51,28 @@ def runs(
         if with_spec:
             stored = schema.runs.alias("stored")
             query = query.add_columns(stored.c.spec).join(stored, stored.c.run_id == view.c.run_id)
+            names = [*names, "spec"]
         inner = query.subquery("chosen")
+        shown: list[Any] = [inner.c[column_name(name, names)] for name in columns] or [inner]
         usual = text("method, n_params NULLS LAST, n_tokens_planned NULLS LAST, run_id")
-        chosen = select(inner).order_by(*order_of(sort, names), usual)
-        if where:
-            chosen = chosen.where(parse_where(where, names))
-        for exact, value in (("method", method), ("state", state)):
-            if value is not None:
-                chosen = chosen.where(column(exact, Text) == value)
-        if tag is not None:
-            tagged = select(schema.runs.c.run_id).join(schema.tags).where(schema.tags.c.tag == tag)
-            chosen = chosen.where(column("run_id").in_(tagged))
-        return to_frame(connection.execute(chosen.limit(limit)))
+        chosen = select(*shown).select_from(inner).order_by(*order_of(sort, names), usual).limit(limit)
+        for condition in conditions(names, where, {"method": method, "state": state}, tag):
+            chosen = chosen.where(condition)
+        return to_frame(connection.execute(chosen))
+
+
+def conditions(
+    names: Sequence[str], where: str | None, exact: Mapping[str, str | None], tag: str | None
+) -> Iterator[ColumnElement[bool]]:
+    """Yield what a run must satisfy."""
+    if where:
+        yield parse_where(where, names)
+    for name, value in exact.items():
+        if value is not None:
+            yield column(name, Text) == value
+    if tag is not None:
+        tagged = select(schema.runs.c.run_id).join(schema.tags).where(schema.tags.c.tag == tag)
+        yield column("run_id").in_(tagged)
 
 
 def in_experiment(connection: Connection, query: Select[Any], view: Any, experiment: str) -> Select[Any]:

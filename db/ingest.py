@@ -53,11 +53,12 @@ def batches(values: Sequence[int]) -> Iterable[Sequence[int]]:
 
 def note_attempts(connection: Connection, parts: Sequence[JournalPart], attempts: Attempts) -> None:
     """Update what is known of each attempt; where one is new, drop what earlier ones did past its beginning."""
-    new = []
+    new: list[tuple[int, int]] = []
+    numbers: dict[str, int] = {}
     for part in parts:
         key = (part.run, part.attempt)
         if key not in attempts and (part.start or part.first_step is not None):
-            attempts[key] = first_row(connection, part)
+            attempts[key] = first_row(connection, part, numbers)
             new.append(key)
         if key in attempts:
             attempts[key].update(news_of(part, attempts[key]))

@@ -137,13 +137,16 @@ READERS: dict[str, Callable[[JournalPart, Mapping[str, Any], Keys], None]] = {
 
 
 def saw(part: JournalPart, record: Mapping[str, Any], step: int) -> None:
-    """Remember the newest step and the time of the newest record."""
+    """Remember the newest step and the time of the newest record; called for every record, so it takes short ways."""
     if part.first_step is None:
         part.first_step = step
     if part.last_step is None or step >= part.last_step:
-        part.last_step, part.last_tokens = step, whole(record.get("tokens"))
-    time = real(record.get("time"))
-    part.last_time = part.last_time if time is None else time
+        tokens = record.get("tokens")
+        part.last_step = step
+        part.last_tokens = tokens if type(tokens) is int and 0 <= tokens < LARGEST_WHOLE else None
+    time = record.get("time")
+    if type(time) is float or (time := real(time)) is not None:
+        part.last_time = time
 
 
 def saw_logged_step(part: JournalPart, step: int) -> None:

@@ -1,5 +1,6 @@
 """What the verb fit prints: the two tables of an analysis, or the parameters of one law."""
 
+import sys
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,7 @@ def print_fits(asked: Asked, request: FitRequest, *, as_json: bool) -> None:
         return
     for fitted in fits:
         show_fit(fitted)
+    show_frontiers(asked, fits)
 
 
 def print_optimum(asked: Asked, request: FitRequest, *, as_json: bool) -> None:
@@ -111,9 +113,28 @@ def frontier_tables(fitted: Fitted) -> list[Table]:
         }
         for i in range(len(found.flops))
     ]
-    told = all(fitted.result.params[name].identified for name in ("A", "alpha", "B", "beta"))
-    note = () if told else ("These runs do not identify A, alpha, B and beta: read no optimum from this table.",)
+    unknown = ("These runs do not identify alpha and beta: read no optimum from this table.",)
+    note = () if has_frontier(fitted) else unknown
     return [Table("Compute-optimal by this law, C = 6 N D", tuple(rows), note)]
+
+
+def has_frontier(fitted: Fitted) -> bool:
+    """Tell whether the law has optimal parameters and tokens that its runs identify."""
+    params = fitted.result.params
+    return {"A", "alpha", "B", "beta"} <= set(params) and all(params[n].identified for n in ("alpha", "beta"))
+
+
+def show_frontiers(asked: Asked, fits: Sequence[Fitted]) -> None:
+    """Draw optimal parameters and tokens of the labels whose runs identify them; where it is goes to stderr."""
+    from orchestrator.pages import figures_dir
+    from orchestrator.pictures import frontier_picture
+    from orchestrator.report import write_picture
+
+    known = {one.label: (one.result, one.flops) for one in fits if has_frontier(one) and one.flops}
+    if known:
+        picture = frontier_picture(known, PAST[-1])
+        folder = figures_dir(asked.study, asked.experiment)
+        print(write_picture(picture.figure, folder, picture.name)[0], file=sys.stderr)
 
 
 def band_words(band: "Band", place: int, digits: int = 3) -> str:

@@ -1,6 +1,6 @@
 """The figures of an analysis: each takes frames and fits out of it, calls FIGURES, and words the caption."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.analyze import COMPUTE_LAW, Analysis
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fitting.figures.losses import Band
+    from fitting.result import FitResult, Parameter
 
 N_CURVE_POINTS = 80  # of a fitted line
 N_CURVE_PARTS = 20  # of a run, over which its training loss is averaged
@@ -48,6 +49,31 @@ def compute_bands(analysis: Analysis) -> "dict[str, Band]":
         words = f"{name_of(label)}: γ = {number(gamma.value, 2)} {interval(gamma.low, gamma.high, 2)}, n = {result.n}"
         bands[label] = Band(x, band.value, band.low, band.high, words)
     return bands
+
+
+def frontier_picture(fits: "Mapping[str, tuple[FitResult, float]]", past: float) -> Picture:
+    """Draw N* and D* of fitted laws from a hundredth of each largest compute to `past` times it."""
+    import numpy as np
+
+    from fitting.figures.gallery import FIGURES
+    from fitting.figures.losses import Band
+    from fitting.figures.style import name_of
+    from fitting.frontier import exponents, frontier
+
+    params: dict[str, Band] = {}
+    tokens: dict[str, Band] = {}
+    for label, (result, flops) in fits.items():
+        found, powers = frontier(result, np.geomspace(flops / 100, flops * past, N_CURVE_POINTS)), exponents(result)
+        for drawn, band, name in ((params, found.n_params, "a"), (tokens, found.n_tokens, "b")):
+            words = f"{name_of(label)}: {name} = {number(powers[name].value)} {interval_of(powers[name])}"
+            drawn[label] = Band(found.flops, band.value, band.low, band.high, words)
+    note = f"Bands: 95% intervals. Up to {past:g} times the largest compute that was run: an extrapolation."
+    caption = "Compute-optimal parameters and tokens of the fitted laws."
+    return Picture("compute-optimal", FIGURES["compute-optimal"](params, tokens, note=note), caption)
+
+
+def interval_of(parameter: "Parameter") -> str:
+    return interval(parameter.low, parameter.high) if parameter.one_sided is None else ""
 
 
 def seed_words(analysis: Analysis) -> str:

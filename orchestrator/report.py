@@ -3,6 +3,7 @@
 import base64
 import io
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PNG_DPI = 150
+WORD = re.compile(r"[a-df-zA-DF-Z]{2}")
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -63,9 +65,11 @@ class Report:
 
 
 def looks_numeric(value: Any) -> bool:
+    """Tell numbers, and numbers with an interval or a unit sign, from words that begin with a count."""
     if isinstance(value, bool):
         return False
-    return value is None or isinstance(value, int | float) or str(value)[:1] in "0123456789-+−"
+    text = str(value)
+    return value is None or isinstance(value, int | float) or (text[:1] in "0123456789-+−" and not WORD.search(text))
 
 
 def write_report(report: Report, folder: Path) -> Path:

@@ -29,7 +29,8 @@ from orchestrator.wording import counted, interval, listed, number, percent
         (0.0, 3, "0.00"),
         (math.nan, 3, "-"),
         (math.inf, 3, "unbounded"),
-        (-0.0436, 2, "-0.044"),
+        (-0.0436, 2, "−0.044"),
+        (-1.3e-6, 2, "−1.3e-6"),
     ],
 )
 def test_numbers_are_written_as_people_write_them(value, digits, words):
@@ -123,8 +124,15 @@ def test_the_same_report_is_the_same_bytes(tmp_path):
 
 
 def test_columns_of_numbers_are_set_flush_right():
-    table = Table("T", ({"n": "12", "x": "−3.1%", "words": "at most 3"},))
-    assert table.numeric == {"n", "x"}
+    row = {
+        "n": "12",
+        "x": "−3.1%",
+        "ratio": "1.70× [1.4, 2.0]",
+        "big": "2.5e13",
+        "words": "at most 3",
+        "cells": "9 cells",
+    }
+    assert Table("T", (row,)).numeric == {"n", "x", "ratio", "big"}
 
 
 def test_a_page_is_remembered_until_its_key_or_its_files_change(tmp_path):

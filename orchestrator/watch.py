@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -80,11 +81,26 @@ def number(value: Any) -> float:
 
 
 def time_left(rows: Sequence[Row], n_at_once: int) -> float | None:
-    """Estimate the seconds left: what is owed, shared among the runs that train now, but no less than the longest."""
-    owed = [number(row["left_s"]) for row in rows if row["state"] in IN_A_JOB]
-    if not owed:
+    """Estimate the seconds left: what is owed, shared among the runs that train now, but no less than the longest.
+
+    Runs that have not begun are planned; the plan is stretched by how much slower than planned the others go.
+    """
+    waiting = [number(row["left_s"]) for row in rows if row["state"] in ("queued", "claimed")]
+    training = [number(row["left_s"]) for row in rows if row["state"] == "running"]
+    if not waiting and not training:
         return 0.0
+    owed = training + [seconds * slowdown(rows) for seconds in waiting]
     return max(sum(owed) / n_at_once, max(owed)) if n_at_once else None
+
+
+def slowdown(rows: Sequence[Row]) -> float:
+    """Return how many times longer than planned the running runs take a token, 1 while nothing is known."""
+    ratios = [
+        row["n_tokens_planned"] / row["wall_s_planned"] / row["tokens_per_s"]
+        for row in rows
+        if row["state"] == "running" and number(row["tokens_per_s"]) and number(row["wall_s_planned"])
+    ]
+    return median(ratios) if ratios else 1.0
 
 
 def group_row(key: tuple[str, str], rows: Sequence[Row], now: float) -> dict[str, Any]:
@@ -198,7 +214,7 @@ def display(live: bool) -> Iterator[Callable[[Progress, Sequence[str]], None]]:
     from rich.console import Console
     from rich.live import Live
 
-    with Live(console=Console(stderr=True), auto_refresh=False, transient=False) as view:
+    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as view:
         yield lambda progress, talk: view.update(picture(progress, talk), refresh=True)
 
 
@@ -217,5 +233,6 @@ def picture(progress: Progress, talk: Sequence[str]) -> Any:
         table.add_column(name, justify="right" if name in ("done", "tokens", "loss", "tokens/s", "left") else "left")
     for row in progress.groups:
         table.add_row(*[cell(row[name]) for name in names])
-    bar = ProgressBar(total=1.0, completed=min(1.0, progress.share), width=60)
+    bar = Table.grid()
+    bar.add_row(ProgressBar(total=1.0, completed=min(1.0, progress.share), width=60))
     return Group(Text(headline(progress)), bar, table, *[Text(line, style="yellow") for line in talk])

@@ -144,7 +144,7 @@ def test_doctor_says_what_to_do(study, capsys, monkeypatch):
 # --- numbers ---------------------------------------------------------------------------------------------------------
 
 
-def row(state, tokens=0, planned=100, speed=None, left_s=10.0, seen=1000.0, label="a", reason=None):
+def row(state, tokens=0, planned=100, speed=None, left_s=10.0, seen=1000.0, label="a", reason=None, wall_s=20.0):
     return {
         "label": label,
         "size": "s",
@@ -155,6 +155,7 @@ def row(state, tokens=0, planned=100, speed=None, left_s=10.0, seen=1000.0, labe
         "tokens_per_s": speed,
         "left_s": left_s,
         "last_seen_at": seen,
+        "wall_s_planned": wall_s,
         "validation_loss_nats": None,
         "train_loss_nats": float("nan"),
     }
@@ -166,6 +167,11 @@ def test_time_left_is_shared_among_what_runs_but_no_less_than_the_longest():
     assert measure_rows([*two, row("queued", left_s=60.0)], 1000.0).left_s == 60.0
     assert measure_rows([row("queued")], 1000.0).left_s is None
     assert measure_rows([row("completed", tokens=100)], 1000.0).left_s == 0.0
+
+
+def test_a_plan_that_was_too_hopeful_is_stretched_by_what_is_seen():
+    slow = row("running", planned=100, wall_s=10.0, speed=2.5, left_s=30.0)  # planned 10 tokens/s
+    assert measure_rows([slow, row("queued", left_s=20.0)], 1000.0).left_s == 30.0 + 4 * 20.0
 
 
 def test_a_diverged_run_owes_no_more_tokens_and_a_silent_one_has_no_speed():

@@ -35,9 +35,9 @@ from orchestrator.train.run import train
 from orchestrator.train.sampler import TrainSampler, open_train
 from orchestrator.train.system import System
 
-SIZES = {"27k": (32, 2, 2, 96), "55k": (48, 2, 3, 128), "141k": (64, 3, 4, 160)}  # width, depth, heads, MLP: the demo's
+SIZES = {"27k": (32, 2, 1, 96), "55k": (48, 2, 1, 128), "141k": (64, 3, 1, 160)}  # width, depth, heads, MLP: the demo's
 METHODS = {"gpt+": {}, "angpt": {}, "pre-ln": {}, "pre-ln+gpas": {"method": "pre-ln", "gate": "gpas"}}
-BATCH, CONTEXT = 3, 128
+BATCH, CONTEXT = 4, 128
 LR_PEAK = 0.01
 WARM_UP = 10
 

@@ -116,6 +116,17 @@ def require_ended(runs: "pd.DataFrame", experiment: str) -> None:
         raise UserError(f"experiment {experiment!r}: no run has ended yet ({states}); see: scalewright status")
 
 
+def seeds_in_words(points: "pd.DataFrame") -> str:
+    """Say how many seeds stand behind a point: `1 seed a point`, `1 to 3 seeds a point`, `seeds not known`."""
+    counts = points.groupby(["label", "n_params", "n_tokens"])["seed"].nunique()
+    least, most = (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)
+    if most == 0:
+        return "seeds not known"
+    if least == most:
+        return f"{most} seed{'s' if most > 1 else ''} a point"
+    return f"{least} to {most} seeds a point"
+
+
 def name_sizes(points: "Points") -> "Points":
     """Name the sizes of points that came without names (imported ones) by their parameters."""
     from fitting.curve import size_keys

@@ -40,9 +40,13 @@ def single_seed(analysis: Analysis) -> str:
         return "Seeds are not known: whether points differ by more than the noise between seeds cannot be told."
     if alone == 0:
         return ""
-    which = "Every point is" if alone == len(seeds) else f"{alone} of {len(seeds)} points are"
+    if alone < len(seeds):
+        return (
+            f"{alone} of {len(seeds)} points are a single seed: the noise between seeds is known from the other "
+            f"{len(seeds) - alone} alone, and taken to be the same everywhere."
+        )
     return (
-        f"{which} a single seed. The noise between seeds is not measured there; intervals rest on the scatter about "
+        "Every point is a single seed. The noise between seeds is not measured; intervals rest on the scatter about "
         "fitted curves, and differences of that order mean nothing."
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.analyze import COMPUTE_LAW, FLOOR_LAW, FULL_LAW, Analysis, LawFit
+from orchestrator.analyze import COMPUTE_LAW, FLOOR_LAW, FULL_LAW, Analysis, LawFit, seeds_in_words
 from orchestrator.report import Table
 from orchestrator.wording import counted, interval, listed, number
 
@@ -41,7 +41,7 @@ def laws_table(analysis: Analysis) -> Table:
 def runs_of(analysis: Analysis, label: str) -> str:
     own = analysis.points.frame[analysis.points.frame["label"] == label]
     n_all = int((analysis.runs["label"] == label).sum())
-    seeds = counted(own["seed"].nunique(), "seed") if own["seed"].notna().any() else "seeds not known"
+    seeds = seeds_in_words(own)
     return f"{len(own)} of {n_all}, {seeds}, {int(own['on_frontier'].sum())} on frontier"
 
 

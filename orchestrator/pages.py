@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.analyze import Analysis, analyze
+from orchestrator.analyze import Analysis, analyze, seeds_in_words
 from orchestrator.cautions import cautions
 from orchestrator.findings import (
     excluded_words,
@@ -136,6 +136,6 @@ def facts(analysis: Analysis) -> tuple[str, ...]:
         f"{len(points)} of {counted(len(runs), 'run')} entered",
         counted(points["label"].nunique(), "method"),
         counted(points["size"].nunique(), "size"),
-        counted(points["seed"].nunique(), "seed"),
+        seeds_in_words(points),
         f"{number(points['n_tokens'].min())} to {number(points['n_tokens'].max())} tokens a run",
     )

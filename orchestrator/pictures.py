@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.analyze import COMPUTE_LAW, Analysis
+from orchestrator.analyze import COMPUTE_LAW, Analysis, seeds_in_words
 from orchestrator.pair_text import UNIT_WORDS
 from orchestrator.pairs import DIRECTIONS, PairReading
 from orchestrator.report import Picture
@@ -77,15 +77,18 @@ def interval_of(parameter: "Parameter") -> str:
 
 
 def seed_words(analysis: Analysis) -> str:
-    seeds = analysis.points.frame["seed"].nunique()
-    return "One seed a run." if seeds == 1 else f"{seeds} seeds."
+    return f"{seeds_in_words(analysis.points.frame).capitalize()}."
 
 
 def tokens_picture(analysis: Analysis) -> Picture:
     from fitting.figures.gallery import FIGURES
 
-    single = analysis.points.frame["seed"].nunique() == 1
-    note = "One seed a run: no spread to show." if single else "Points: means over seeds. Bars: their whole range."
+    words = seed_words(analysis)
+    note = (
+        f"{words} Points: means over seeds. Bars: their whole range."
+        if " to " in words or "seeds a" in words
+        else words
+    )
     caption = (
         "Final loss against training tokens at each size; every point is a run trained to the end of its schedule."
     )

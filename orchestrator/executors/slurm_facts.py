@@ -21,6 +21,7 @@ WAITING = frozenset(
 AT_WORK = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"})
 HELD = re.compile(r"held", re.IGNORECASE)
 NAMED_JOBS = 5
+TOLD_TO_END = ("0:12", "0:15", "140:0", "143:0")  # USR2 or TERM while the libraries were still being imported
 LOG_CHARACTERS = 20_000
 OUT_OF_MEMORY = re.compile(r"exceeded memory limit|oom[-_ ]kill|out of memory", re.IGNORECASE)
 # Ends after which SLURM may start the job again: final only when the queue no longer has it.
@@ -152,6 +153,8 @@ def ended(record: commands.Accounted) -> JobFacts:
     by_user = record.state == "CANCELLED"
     code = "" if record.exit_code in ("0:0", "") else f"exit code {record.exit_code}"
     words = f"cancelled by {user_name(record.by)}" if by_user and record.by else code
+    if record.state == "FAILED" and record.exit_code in TOLD_TO_END:
+        return JobFacts("ended", "SIGNALED", f"told to end before it could listen ({code})", record.ended_at)
     return JobFacts("ended", record.state, words, record.ended_at, by_user)
 
 

@@ -41,7 +41,7 @@ class FakeSlurm:
         """Move one job or array element to a state; what was running before leaves a record in the accounting."""
         with self.state() as all_:
             one = all_["jobs"][job]
-            if one["state"] in AT_WORK + WAITING and state not in AT_WORK:
+            if one["state"] in AT_WORK + WAITING and state not in AT_WORK + WAITING:
                 one["past"].append([state, exit_code, time.time()])
             one.update(
                 state="PENDING" if state in ("REQUEUED", "PREEMPTED") else state, reason=reason, exit_code=exit_code

@@ -13,6 +13,7 @@ from orchestrator.control import stop
 from orchestrator.errors import Partial, UserError
 from orchestrator.executors import slurm_commands as commands
 from orchestrator.executors.records import read_chunks
+from orchestrator.observe import refresh
 
 sys.path.insert(0, str(Path(__file__).parent))
 from fake_slurm import FakeSlurm  # noqa: E402
@@ -191,6 +192,22 @@ def test_accounting_tells_the_end_of_a_job_that_the_controller_forgot(fake, site
     slurm.forget("1000")
     assert one.states() == ["interrupted"] and "timeout" in one.reason(0)
     assert one.on().n_claimed == 1
+
+
+@pytest.mark.parametrize(("exit_code", "state"), [("140:0", "interrupted"), ("0:12", "interrupted"), ("1:0", "failed")])
+def test_a_signal_that_came_before_a_job_could_listen_does_not_blame_it(fake, site, exit_code, state):
+    slurm, one = fake(), site(1)
+    one.on()
+    slurm.set("1000", "FAILED", exit_code=exit_code)
+    assert one.states() == [state]
+
+
+def test_jobs_that_slurm_holds_are_told_with_what_to_do(fake, site):
+    slurm, one = fake(), site(1)
+    one.on()
+    slurm.set("1000", "PENDING", "launch failed requeued held")
+    assert any("scontrol release 1000" in line for line in refresh(one.study))
+    assert one.states() == ["queued"]
 
 
 def test_a_node_failure_with_a_requeue_is_a_run_that_waits(fake, site):

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from fitting.frame import check_points
-from orchestrator.analyze import Analysis, analyze_frame, mark_frontier, usual_pairs
+from orchestrator.analyze import Analysis, analyze_frame, mark_frontier, seeds_in_words, usual_pairs
 from orchestrator.cautions import cautions
 from orchestrator.errors import UserError
 from orchestrator.pair_text import UNCLEAR, losses_table, scale_tables, sentence, speed_ups_table, verdict
@@ -171,3 +171,12 @@ def test_uneven_throughput_is_said():
     runs.loc[0, "tokens_per_s"] = 400.0
     assert "differs by up to 2.5×" in told(runs)
     assert "Throughput" not in told(frame())
+
+
+def test_seeds_of_some_points_alone_are_counted():
+    runs = pd.concat([frame(), frame(n_seeds=3).query("size == 'small' and seed > 0 and n_tokens == 200_000")])
+    runs = runs.assign(run_id=[f"{i:016x}" for i in range(len(runs))])
+    assert "16 of 18 points are a single seed" in told(runs)
+    assert seeds_in_words(runs) == "1 to 3 seeds a point"
+    assert seeds_in_words(frame()) == "1 seed a point"
+    assert seeds_in_words(frame().assign(seed=np.nan)) == "seeds not known"

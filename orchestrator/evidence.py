@@ -15,6 +15,7 @@ from orchestrator.executors.records import read_json
 from orchestrator.journal import attempts_in, journal_path
 
 TAIL_BYTES = 65536
+STUCK_ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,11 @@ class RunFacts:
     def n_vain(self) -> int:
         """The same for errors and for attempts that died without a word."""
         return self.count_vain({"failed", None})
+
+    @property
+    def is_stuck(self) -> bool:
+        """Tell whether the run was ended again and again before it came a token further: its time is too short."""
+        return self.count_vain({"preempted"}) >= STUCK_ATTEMPTS
 
     def is_asked_again(self, since: float) -> bool:
         """Tell whether a person asked for the run after `since`, and no attempt has been made after that."""

@@ -122,6 +122,8 @@ def judge_ended(run: RunFacts, job: JobFacts, claim: Claim, now: float) -> Judge
         return judge_never_started(run, job, claim)
     if newest.outcome == "failed":
         return ("failed" if run.n_errors > claim.errors else "interrupted"), last_line(newest.error)
+    if run.is_stuck:
+        return "failed", "ended again and again before it came a token further: is the time limit too short?"
     if newest.outcome is None and job.code in DEADLY:
         return ("failed" if run.n_vain > claim.errors else "interrupted"), died(job)
     return "interrupted", died(job) if newest.outcome is None else f"{newest.outcome}; {died(job)}"

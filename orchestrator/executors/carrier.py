@@ -156,7 +156,7 @@ def error_key(error: str) -> str:
 
 def conclude(job_dir: Path, pack: Pack, outcomes: dict[str, str]) -> None:
     """Requeue the job if it was asked to end or has a run to retry; otherwise see whether the submission is over."""
-    if signals.requested() and not all_have_outcomes(pack):
+    if signals.requested() and not all_have_outcomes(pack) and not any(map(is_stuck, pack.runs)):
         requeue("asked to end")
         return
     retry = [
@@ -178,6 +178,10 @@ def packs_of(submission_dir: Path) -> list[Path]:
 
 def all_have_outcomes(pack: Pack) -> bool:
     return all((Path(run_dir) / "DONE.json").exists() or (Path(run_dir) / "stop").exists() for run_dir in pack.runs)
+
+
+def is_stuck(run_dir: str) -> bool:
+    return read_run(Path(run_dir)).is_stuck
 
 
 def may_retry(run_dir: Path, pack: Pack) -> bool:

@@ -113,6 +113,14 @@ def test_runs_that_a_stopped_batch_left_over_are_held_with_the_message():
     assert (verdict.state, verdict.reason) == ("held", "the same error in 5 runs")
 
 
+def test_a_run_that_is_ended_before_it_comes_a_token_further_fails_instead_of_looping_for_ever():
+    stuck = [attempt("preempted", tokens=100, number=n) for n in range(1, 8)]
+    verdict = judge(run(*stuck), JobFacts("ended", "COMPLETED"), CLAIM, NOW)
+    assert verdict.state == "failed" and "time limit too short" in verdict.reason
+    advancing = [attempt("preempted", tokens=100 * n, number=n) for n in range(1, 8)]
+    assert state(run(*advancing), JobFacts("ended", "COMPLETED")) == "interrupted"
+
+
 def test_a_requeued_attempt_keeps_its_run_queued_not_dead():
     verdict = judge(run(attempt("preempted")), JobFacts("pending", "REQUEUED", "BeginTime"), CLAIM, NOW)
     assert verdict.state == "queued"

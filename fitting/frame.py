@@ -173,11 +173,11 @@ def _reasons(table: pd.DataFrame, rules: PointRules) -> list[str]:
 
     if not rules.diverged:
         mark(_flag(table, "diverged"), "diverged")
-    mark(~np.isfinite(table["loss_nats"]), "loss is not finite")
-    mark(table["loss_nats"] <= 0, "loss is not positive")
     if "state" in table:
         settled = table["state"].isna() | table["state"].isin(["completed", "diverged"])
         mark(~settled, "not finished")
+    mark(~np.isfinite(table["loss_nats"]), "loss is not finite")
+    mark(table["loss_nats"] <= 0, "loss is not positive")
     for axis in AXES:
         if table[axis].notna().any():
             mark(~(table[axis] > 0) | ~np.isfinite(table[axis]), f"{axis} is missing or not positive")

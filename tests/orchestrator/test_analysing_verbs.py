@@ -191,7 +191,7 @@ def test_a_study_without_a_finished_run_is_told_so(capsys, tmp_path, monkeypatch
 def test_unfinished_runs_are_counted_with_their_reason(capsys, tmp_path, monkeypatch):
     path = plant(tmp_path / "partly", n_left=2)
     monkeypatch.chdir(path.parent)
-    assert "2 runs did not enter: loss is not finite" in answer(capsys, "fit")
+    assert "2 runs did not enter: not finished" in answer(capsys, "fit")
 
 
 def test_compare_prints_a_sentence_with_what_it_rests_on_and_draws_it(capsys, study):

@@ -101,19 +101,21 @@ def run_payload(
     try:
         return run_pack(
             job_dir,
-            before_run=lambda run_dir: reason_to_skip(submission_dir, run_dir),
+            before_run=lambda run_dir: reason_to_skip(submission_dir, pack, run_dir),
             after_run=lambda run_dir, outcome, error: note_outcome(submission_dir, pack, run_dir, outcome, error),
         )
     except SystemExit as leaving:
         raise RuntimeError(f"the payload left through SystemExit({leaving.code})") from leaving
 
 
-def reason_to_skip(submission_dir: Path, run_dir: Path) -> str | None:
+def reason_to_skip(submission_dir: Path, pack: Pack, run_dir: Path) -> str | None:
     """Say why a run is not to be started now, or None."""
     if (run_dir / "DONE.json").exists():
         return "it has its outcome"
     if (run_dir / "stop").exists():
         return "it was asked to stop"
+    if not may_retry(run_dir, pack):
+        return "its retries are used up"
     stopped = read_json(submission_dir / "batch_stopped.json")
     return str(stopped["message"]) if stopped else None
 
@@ -156,15 +158,12 @@ def error_key(error: str) -> str:
 
 def conclude(job_dir: Path, pack: Pack, outcomes: dict[str, str]) -> None:
     """Requeue the job if it was asked to end or has a run to retry; otherwise see whether the submission is over."""
-    if signals.requested() and not all_have_outcomes(pack) and not any(map(is_stuck, pack.runs)):
+    open_runs = [run_dir for run_dir in map(Path, pack.runs) if reason_to_skip(job_dir.parent, pack, run_dir) is None]
+    if signals.requested() and open_runs and not any(read_run(run_dir).is_stuck for run_dir in open_runs):
         requeue("asked to end")
         return
-    retry = [
-        run_dir
-        for run_dir in map(Path, pack.runs)
-        if outcomes.get(run_dir.name) == "failed" and may_retry(run_dir, pack)
-    ]
-    if retry and read_json(job_dir.parent / "batch_stopped.json") is None:
+    retry = [run_dir for run_dir in open_runs if outcomes.get(run_dir.name) == "failed"]
+    if retry:
         requeue(f"to retry {len(retry)} failed runs")
         return
     write_json(job_dir / "finished.json", {"outcomes": outcomes, "time": time.time(), "job": job_place()})
@@ -174,14 +173,6 @@ def conclude(job_dir: Path, pack: Pack, outcomes: dict[str, str]) -> None:
 
 def packs_of(submission_dir: Path) -> list[Path]:
     return [path.parent for path in submission_dir.glob("*/pack.json")]
-
-
-def all_have_outcomes(pack: Pack) -> bool:
-    return all((Path(run_dir) / "DONE.json").exists() or (Path(run_dir) / "stop").exists() for run_dir in pack.runs)
-
-
-def is_stuck(run_dir: str) -> bool:
-    return read_run(Path(run_dir)).is_stuck
 
 
 def may_retry(run_dir: Path, pack: Pack) -> bool:
@@ -195,11 +186,13 @@ def requeue(why: str) -> None:
     Carrier.checkpoint, writes the pickle anew and requeues. A local job that was told to end is not started again:
     its user ended it.
     """
-    print(f"scalewright: this job will be started again ({why})", file=sys.stderr, flush=True)
     handler = signals.saved(signal.SIGUSR2)
     local = os.environ.get("SUBMITIT_EXECUTOR") != "slurm"
     if not callable(handler) or (local and signals.requested()):
         return
+    print(f"scalewright: this job will be started again ({why})", file=sys.stderr, flush=True)
+    for half_written in Path(os.environ["SUBMITIT_FOLDER"]).glob(f"{job_name()}_submitted.pkl.save_tmp"):
+        half_written.unlink()  # of a life that ended in the middle of this; submitit would refuse to go on
     for wait_s in REQUEUE_WAITS_S:
         try:
             handler(signal.SIGUSR2, None)
@@ -240,10 +233,14 @@ def restart_code() -> int:
     """Have this job started again, and return the code to exit with; for a process whose main thread hangs."""
     if os.environ.get("SUBMITIT_EXECUTOR") != "slurm":
         return LOCAL_REQUEUE_CODE
-    place = job_place()
-    job = place["job_id"] if place["array_task"] is None else f"{place['job_id']}_{place['array_task']}"
-    subprocess.run(["scontrol", "requeue", job], check=False, timeout=60)
+    subprocess.run(["scontrol", "requeue", job_name()], check=False, timeout=60)
     return HANG_EXIT_CODE
+
+
+def job_name() -> str:
+    """Name this job as submitit and SLURM do: `array_task`, or the plain id."""
+    place = job_place()
+    return str(place["job_id"]) if place["array_task"] is None else f"{place['job_id']}_{place['array_task']}"
 
 
 def hangs_seen(job_dir: Path) -> int:

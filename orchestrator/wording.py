@@ -14,7 +14,7 @@ def number(value: float | None, digits: int = 3) -> str:
         return "unbounded"
     if value and not 1e-4 <= abs(value) < 10 ** max(digits, 6):
         mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
-        return f"{mantissa}e{int(exponent)}".replace("-", MINUS, value < 0)
+        return f"{mantissa}e{int(exponent)}".replace("-", MINUS, int(value < 0))
     places = max(digits - 1 - math.floor(math.log10(abs(value))), 0) if value else digits - 1
     return f"{value:,.{places}f}".replace("-", MINUS)
 

@@ -4,6 +4,7 @@ import json
 import math
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
@@ -31,6 +32,7 @@ from orchestrator.wording import counted, interval, listed, number, percent
         (math.inf, 3, "unbounded"),
         (-0.0436, 2, "−0.044"),
         (-1.3e-6, 2, "−1.3e-6"),
+        (np.float64(2.5e13), 3, "2.50e13"),
     ],
 )
 def test_numbers_are_written_as_people_write_them(value, digits, words):

@@ -58,7 +58,8 @@ def cpu(function: Callable[[], object], repeats: int) -> float:
 def scipy_from_grid(frame: pd.DataFrame, n_starts: int) -> tuple[float, float]:
     """L-BFGS-B with an analytic gradient from a grid of starts: CPU seconds, and the best objective found.
 
-    The starts are those of Hoffmann et al. 2022, section D.2 (a grid over a, b, e, alpha, beta), thinned to `n_starts`.
+    The starts are those of Hoffmann et al. 2022, section D.2 (a grid over a, b, e, alpha, beta), thinned to
+    `n_starts`.
     """
     x, y = np.log(frame["n_params"].to_numpy()), np.log(frame["n_tokens"].to_numpy())
     log_loss = np.log(frame["loss_nats"].to_numpy())

@@ -106,6 +106,7 @@ def compare(
     multipliers, sharing, refused = _all_multipliers(pair, method, baseline, pooled, level)
     noise, df = scatter(pair.frame)
     warnings = [*_design_warnings(pair, method, baseline), *_edge_warnings(edges), *_exclusion_warnings(checked)]
+    warnings += dict.fromkeys(w for cell in cells for w in cell.warnings if " left out: " in w)
     warnings += [*_hardware_warnings(pair), *_noise_warnings(pair, differences[0], noise, df), *missing, *refused]
     sentence = _sentence(method, baseline, differences[0], pooled, pair, level)
     return Comparison(

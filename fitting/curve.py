@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fitting.errors import FittingError
+from fitting.errors import CurveError, FittingError
 from fitting.frame import unknown
 
 Array = NDArray[np.float64]
@@ -47,16 +47,16 @@ class LossCurve:
     kind: str
 
     def reach(self, log_loss: float) -> Reach:
-        """Return where the curve reaches a log loss. Raises FittingError when it does not fall."""
+        """Return where the curve reaches a log loss. Raises CurveError when it has one level or does not fall."""
         if len(self.log_tokens) < 2:
-            raise FittingError("a loss curve needs two levels or more")
+            raise CurveError("a loss curve needs two levels or more")
         return self._on_line(log_loss) if self.kind == "fitted" else self._between(log_loss)
 
     def _on_line(self, log_loss: float) -> Reach:
         x, y = self.log_tokens, self.log_loss
         slope, centre = _line(x, y, self.n_seeds)
         if not slope < 0:
-            raise FittingError("the fitted loss curve does not fall")
+            raise CurveError("the fitted loss curve does not fall")
         at = centre[0] + (log_loss - centre[1]) / slope
         spread = (self.n_seeds * (x - centre[0]) ** 2).sum()
         return Reach(at, slope, float(1 / self.n_seeds.sum() + (at - centre[0]) ** 2 / spread), None)

@@ -74,9 +74,9 @@ def diagnose(points: Points, result: FitResult) -> Diagnostics:
 def influence_of_excluded(frame: pd.DataFrame, result: FitResult) -> pd.DataFrame:
     """Return what each run that was left out would have done: run_id, reason, influence, moves; sorted by influence.
 
-    `frame` is the raw table of the fit. A run enters alone beside the fitted ones; influence is the largest change of a
-    parameter in standard errors, NaN where the run has no finite loss, N and D to enter with. Raises FittingError when
-    the table does not give the points of the fit.
+    `frame` is the raw table of the fit. A run enters alone beside the fitted ones; influence is the largest change of
+    a parameter in standard errors, NaN where the run has no finite loss, N and D to enter with. Raises FittingError
+    when the table does not give the points of the fit.
     """
     rules = result.provenance.rules
     points = check_points(frame, rules)

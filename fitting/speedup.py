@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from fitting.curve import Reach, budget_keys, loss_curve, scatter, size_keys
-from fitting.errors import FittingError
+from fitting.curve import CURVES, Reach, budget_keys, loss_curve, scatter, size_keys
+from fitting.errors import CurveError, FittingError
 from fitting.frame import Points, check_points, unknown
 
 DIRECTIONS = ("baseline-needs", "method-needs")
@@ -74,14 +74,15 @@ def speedups(
     """Return tokens-to-loss at each (size, budget) that both methods have, sorted by size and tokens.
 
     Only annealed finals enter (`check_points` sees to it). Seeds are paired: the interval is a paired t on the log
-    ratio; with one seed it comes from the pooled scatter of runs. Raises FittingError for unknown names or when no
-    size is shared.
+    ratio; with one seed it comes from the pooled scatter of runs. A size whose reference curve does not fall is left
+    out, which every record then says. Raises FittingError for unknown names or when no size is shared.
     """
     checked = check_points(points)
-    _check_names(checked, (method, baseline), direction, unit)
+    _check_names(checked, (method, baseline), direction, unit, curve)
     frame = checked.frame.assign(_size=size_keys(checked.frame), _budget=budget_keys(checked.frame))
     noise = scatter(frame)
     found: list[SpeedUp] = []
+    left_out: list[str] = []
     order = frame.groupby("_size")["n_params"].min().sort_values(kind="stable").index
     for size in order:
         rows = frame[frame["_size"] == size]
@@ -90,13 +91,17 @@ def speedups(
             continue
         side = _Side(ours, theirs) if direction == "baseline-needs" else _Side(theirs, ours)
         record = SpeedUp("at-budget", direction, unit, curve, method, baseline, str(size), level)
-        found += _at_size(record, side, noise)
+        try:
+            found += _at_size(record, side, noise)
+        except CurveError as error:
+            left_out.append(f"size {size} left out: {error}")
     if not found:
-        raise FittingError(f"no size has {method} and two budgets of {baseline}: tokens-to-loss needs a curve of both")
-    return tuple(found)
+        why = "; ".join(left_out) or f"no size has {method} and two budgets of {baseline}"
+        raise FittingError(f"{why}: tokens-to-loss needs a curve of both")
+    return tuple(replace(s, warnings=(*s.warnings, *left_out)) for s in found)
 
 
-def _check_names(points: Points, methods: tuple[str, str], direction: str, unit: str) -> None:
+def _check_names(points: Points, methods: tuple[str, str], direction: str, unit: str, curve: str) -> None:
     for name in methods:
         if name not in points.methods:
             raise FittingError(unknown("method", name, points.methods))
@@ -104,6 +109,8 @@ def _check_names(points: Points, methods: tuple[str, str], direction: str, unit:
         raise FittingError(unknown("direction", direction, DIRECTIONS))
     if unit not in UNITS:
         raise FittingError(unknown("unit", unit, list(UNITS)))
+    if curve not in CURVES:
+        raise FittingError(unknown("curve", curve, list(CURVES)))
 
 
 def _at_size(blank: SpeedUp, side: _Side, noise: tuple[float, int]) -> list[SpeedUp]:

@@ -165,3 +165,15 @@ def test_a_curve_needs_two_levels_and_must_fall():
 
 def test_the_table_has_one_row_a_cell():
     assert len(table(speedups(power_study(), "fast", "base"))) == 9
+
+
+def test_a_size_whose_curve_does_not_fall_is_left_out_and_named():
+    frame = power_study()
+    flat = (frame["label"] == "base") & (frame["size"] == "s")
+    frame.loc[flat, "loss_nats"] = frame.loc[flat, "n_tokens"] ** 0.1
+    found = speedups(frame, "fast", "base", curve="fitted")
+    assert {s.size for s in found} == {"m", "l"}
+    assert all("size s left out: the fitted loss curve does not fall" in s.warnings for s in found)
+    frame.loc[frame["label"] == "base", "loss_nats"] = frame["n_tokens"] ** 0.1
+    with pytest.raises(FittingError, match="does not fall"):
+        speedups(frame, "fast", "base", curve="fitted")

@@ -42,18 +42,21 @@ def run(arguments: list[str]) -> int:
     except OSError as trouble:
         return fail(describe(trouble), USER_ERROR)
     except Exception as mistake:
-        return code_of(mistake)
+        known = code_of(mistake)
+        if known is None:
+            raise
+        return known
     return code if isinstance(code, int) else DONE
 
 
-def code_of(mistake: Exception) -> int:
-    """Print a user's mistake in one line and return its exit code; raise a bug again."""
+def code_of(mistake: Exception) -> int | None:
+    """Print a user's mistake in one line and return its exit code; None for a bug."""
     if hasattr(mistake, "show") and hasattr(mistake, "format_message"):  # what typer raises for a wrong command line
         mistake.show()
         return USAGE
     if is_user_error(mistake):
         return fail(str(mistake), USER_ERROR)
-    raise mistake
+    return None
 
 
 def is_user_error(error: Exception) -> bool:

@@ -36,8 +36,9 @@ class Pooled:
 def pool(found: Sequence[SpeedUp], scope: str = "pooled") -> Pooled:
     """Average log ratios within each size, then over sizes.
 
-    The half-width is the wider of Student's t over sizes and the average half-width of the cells, taken as fully
-    dependent. Where every cell is censored the answer is the weakest bound. Raises FittingError without cells.
+    The half-width is the wider of Student's t over sizes and the half-widths of the cells carried through: cells of one
+    size taken as fully dependent, sizes as independent. Where every cell is censored the answer is the weakest bound.
+    Raises FittingError without cells.
     """
     if not found:
         raise FittingError("no cell to pool: the methods share no size and budget")
@@ -49,7 +50,7 @@ def pool(found: Sequence[SpeedUp], scope: str = "pooled") -> Pooled:
     for cell in exact:
         groups.setdefault(cell.size, []).append(cell)
     means = np.array([np.mean([math.log(c.ratio) for c in cells]) for cells in groups.values()])
-    inside = float(np.mean([_half(c) for c in exact]))
+    inside = math.hypot(*(float(np.mean([_half(c) for c in cells])) for cells in groups.values())) / len(groups)
     half = max(inside, _t_half(means, first.level)) if len(means) > 1 else inside
     centre = float(means.mean())
     ends = (math.exp(centre - half), math.exp(centre + half)) if half < 700 else (0.0, math.inf)

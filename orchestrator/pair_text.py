@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 UNIT_WORDS = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds"}
 FASTER, SLOWER, UNCLEAR = "faster", "slower", "no difference shown"
+BELOW_NOISE = "but within the noise of single runs"
 
 SPEED_UP_NOTES = (
     "Above 1: the method needs less. First direction: what the baseline needs to reach the method's final loss, over "
@@ -99,8 +100,23 @@ def loss_row(pair: PairReading) -> dict[str, Any]:
         "in nats per token": f"{number(pooled.nats)} {interval(pooled.low, pooled.high)}",
         "scatter of one run": f"{number(100 * pair.comparison.noise, 2)}%",
         "pairs": counted(pooled.n_pairs, "cell"),
-        "reading": ("lower" if pooled.nats < 0 else "higher") if pooled.resolved else UNCLEAR,
+        "reading": loss_reading(pair),
     }
+
+
+def loss_reading(pair: PairReading) -> str:
+    """Say lower or higher where the interval leaves zero out, and whether single runs scatter by more than that."""
+    pooled = pair.comparison.difference
+    if not pooled.resolved:
+        return UNCLEAR
+    word = "lower" if pooled.nats < 0 else "higher"
+    return f"{word}, {BELOW_NOISE}" if is_below_noise(pair) else word
+
+
+def is_below_noise(pair: PairReading) -> bool:
+    """Whether the gap is under twice the standard error that the scatter of single runs alone would give it."""
+    pooled, noise = pair.comparison.difference, pair.comparison.noise
+    return abs(math.log(pooled.ratio)) < 2 * math.sqrt(2) * noise / math.sqrt(max(pooled.n_pairs, 1))
 
 
 def gap_interval(gap: "LossDifference") -> str:
@@ -166,6 +182,8 @@ def sentence(pair: PairReading) -> str:
     base = f"{cell_words(pair)}, 95% interval"
     gap = pair.comparison.difference
     change = f"final loss {percent(gap.ratio - 1)} {gap_interval(gap)}"
+    if gap.resolved and is_below_noise(pair):
+        change += f", {BELOW_NOISE} ({number(100 * pair.comparison.noise, 2)}%)"
     if tokens is None:
         return f"{method} over {baseline}: {change}."
     if verdict(pair, "tokens") == UNCLEAR:

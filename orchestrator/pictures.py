@@ -46,9 +46,15 @@ def compute_bands(analysis: Analysis) -> "dict[str, Band]":
         flops = analysis.points.of(label).column("flops")
         x = np.geomspace(flops.min(), flops.max(), N_CURVE_POINTS)
         band, gamma = result.predict(flops=x), result.params["alpha"]
-        words = f"{name_of(label)}: γ = {number(gamma.value, 2)} {interval(gamma.low, gamma.high, 2)}, n = {result.n}"
+        words = f"{name_of(label)}: γ = {gamma_words(gamma)}, n = {result.n}"
         bands[label] = Band(x, band.value, band.low, band.high, words)
     return bands
+
+
+def gamma_words(gamma: "Parameter") -> str:
+    low = None if gamma.one_sided in ("upper", "none") else gamma.low
+    high = None if gamma.one_sided in ("lower", "none") else gamma.high
+    return f"{number(gamma.value, 2)} {interval(low, high, 2)}"
 
 
 def frontier_picture(fits: "Mapping[str, tuple[FitResult, float]]", past: float) -> Picture:
@@ -172,4 +178,4 @@ def logged(analysis: Analysis) -> "pd.DataFrame | None":
     share = steps["n_tokens"] / steps.groupby("run_id")["n_tokens"].transform("max")
     steps = steps.assign(part=(share * N_CURVE_PARTS).round().clip(lower=1), loss_nats=steps["value"])
     means = steps.groupby([*columns, "part"], as_index=False)[["n_tokens", "loss_nats"]].mean()
-    return means.assign(final=means["part"] == N_CURVE_PARTS)
+    return means[means["part"] > 1].assign(final=means["part"] == N_CURVE_PARTS)

@@ -79,13 +79,13 @@ def finish(axes: Axes, rows: Sequence[object], values: Iterable[float]) -> None:
     right.spines["right"].set_visible(False)
 
 
-def ticks_between(low: float, high: float, n_most: int = 6) -> list[float]:
-    ticks = [tick for tick in RATIO_TICKS if low <= tick <= high]
-    if len(ticks) > n_most:
-        ticks = [
-            tick for tick in ticks if tick in (0.1, 0.2, 0.5, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
-        ]
-    return ticks
+def ticks_between(low: float, high: float, n_most: int = 7) -> list[float]:
+    """Choose round ratios that stand apart by a part of the axis each; 1 always, then the roundest."""
+    apart, chosen = math.log(high / low) / n_most, [1.0]
+    for tick in sorted(RATIO_TICKS, key=lambda tick: (len(plain(tick)), abs(math.log(tick)))):
+        if low <= tick <= high and all(abs(math.log(tick / other)) >= apart for other in chosen):
+            chosen.append(tick)
+    return sorted(chosen)
 
 
 def row_name(row: object) -> str:

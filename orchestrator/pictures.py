@@ -46,7 +46,7 @@ def compute_bands(analysis: Analysis) -> "dict[str, Band]":
         flops = analysis.points.of(label).column("flops")
         x = np.geomspace(flops.min(), flops.max(), N_CURVE_POINTS)
         band, gamma = result.predict(flops=x), result.params["alpha"]
-        words = f"{name_of(label)}: γ = {gamma_words(gamma)}, n = {result.n}"
+        words = f"{name_of(label)}: γ {gamma_words(gamma)}, n = {result.n}"
         bands[label] = Band(x, band.value, band.low, band.high, words)
     return bands
 
@@ -54,7 +54,8 @@ def compute_bands(analysis: Analysis) -> "dict[str, Band]":
 def gamma_words(gamma: "Parameter") -> str:
     low = None if gamma.one_sided in ("upper", "none") else gamma.low
     high = None if gamma.one_sided in ("lower", "none") else gamma.high
-    return f"{number(gamma.value, 2)} {interval(low, high, 2)}"
+    value = f"= {number(gamma.value, 2)} " if gamma.one_sided is None else ""
+    return f"{value}{interval(low, high, 2)}"
 
 
 def frontier_picture(fits: "Mapping[str, tuple[FitResult, float]]", past: float) -> Picture:

@@ -80,7 +80,7 @@ def scatter_runs(axes: Axes, points: pd.DataFrame, label: str) -> None:
 
 def draw_band(axes: Axes, band: Band, label: str) -> None:
     style = style_of(label)
-    axes.fill_between(band.x, band.low, band.high, color=style.colour, alpha=0.13, linewidth=0)
+    axes.fill_between(band.x, band.low, band.high, color=style.colour, alpha=0.1, linewidth=0)
     axes.plot(band.x, band.middle, style.dash, color=style.colour, marker=style.marker, markevery=[], label=band.words)
 
 

@@ -1,9 +1,9 @@
 """The code that jobs run: a content-addressed copy of the four packages. Knows files and git, nothing of runs."""
 
 import hashlib
-import os
 import shutil
 import subprocess
+import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -82,8 +82,7 @@ def content_hash(files: dict[str, bytes]) -> str:
 
 def write_copy(files: dict[str, bytes], root: Path, record: Snapshot) -> None:
     """Write the copy under a temporary name and rename it; of two writers at once, one wins and both are right."""
-    temporary = root.with_name(f".{root.name}.{os.getpid()}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
+    temporary = root.with_name(f".{root.name}.{uuid.uuid4().hex}.tmp")
     for relative, text in files.items():
         path = temporary / relative
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """Code that was submitted is the code that runs."""
 
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -33,6 +34,13 @@ def test_the_same_code_is_copied_once_and_other_code_elsewhere(source, tmp_path)
     second = take_snapshot(tmp_path / "snapshots", source)
     assert second.content != first.content
     assert "NAME = 'models'" in (tmp_path / "snapshots" / first.content / "models" / "__init__.py").read_text()
+
+
+def test_writers_at_the_same_time_leave_one_whole_copy(source, tmp_path):
+    with ThreadPoolExecutor(8) as pool:
+        taken = list(pool.map(lambda _: take_snapshot(tmp_path / "snapshots", source), range(32)))
+    assert {one.content for one in taken} == {taken[0].content}
+    assert [path.name for path in (tmp_path / "snapshots").iterdir()] == [taken[0].content]
 
 
 def test_neither_the_corpus_nor_caches_are_copied(source, tmp_path):

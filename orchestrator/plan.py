@@ -95,7 +95,10 @@ def check_windows(experiment: Experiment, manifest: DataManifest) -> None:
     for context in experiment.context:
         there = manifest.validation.n_windows(context)
         if there < experiment.evaluation.n_windows:
-            message = f"{experiment.evaluation.n_windows} windows of {context} tokens, the validation split has {there}"
+            message = (
+                f"{experiment.evaluation.n_windows} windows of {context} tokens, the validation split has {there}; "
+                "give more text, a larger data.validation, or fewer windows: `evaluation: {n_windows: N}`"
+            )
             raise experiment.source.error(("evaluation", "n_windows"), message)
 
 

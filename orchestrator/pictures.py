@@ -142,7 +142,11 @@ def speed_up_frames(pairs: Sequence[PairReading]) -> "tuple[pd.DataFrame, pd.Dat
             for cell in pair.cells_of(unit):
                 past = (DIRECTIONS[0], cell.size, cell.budget) in pair.extrapolated
                 cells.append(named | {"ratio": cell.ratio, "extrapolated": past})
-    return pd.DataFrame(pooled), pd.DataFrame(cells)
+    named_columns = ["method", "baseline", "unit", "ratio"]  # there also where no comparison has a ratio
+    return (
+        pd.DataFrame(pooled, columns=[*named_columns, "low", "high", "n"]),
+        pd.DataFrame(cells, columns=[*named_columns, "extrapolated"]),
+    )
 
 
 def curve_pictures(analysis: Analysis) -> tuple[Picture, ...]:

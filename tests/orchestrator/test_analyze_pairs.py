@@ -180,3 +180,11 @@ def test_seeds_of_some_points_alone_are_counted():
     assert seeds_in_words(runs) == "1 to 3 seeds a point"
     assert seeds_in_words(frame()) == "1 seed a point"
     assert seeds_in_words(frame().assign(seed=np.nan)) == "seeds not known"
+
+
+def test_without_any_ratio_the_speed_up_figure_is_empty_and_whole():
+    from fitting.figures.gallery import FIGURES
+    from orchestrator.pictures import speed_up_frames
+
+    pooled, cells = speed_up_frames([])
+    assert FIGURES["speed-ups"](pooled, cells).axes

@@ -122,13 +122,15 @@ def test_a_mistake_costs_one_line(study, capsys, arguments, code, said):
 def test_ctrl_c_while_watching_leaves_the_jobs_alone(study, capsys):
     assert call("submit", "--payload", "debug") == 0
     script = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    script += "from orchestrator.cli import run; sys.exit(run(['status', 'experiments.yaml', '--watch']))"
+    script += "from orchestrator.cli import run; print('ready', flush=True); "
+    script += "sys.exit(run(['status', 'experiments.yaml', '--watch']))"
     watcher = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    time.sleep(0.5)
+    assert watcher.stdout.readline() == "ready\n"
+    time.sleep(0.1)  # past the call into the command; a later moment is as good
     watcher.send_signal(signal.SIGINT)
-    watcher.communicate(timeout=30)
+    watcher.communicate(timeout=60)
     assert watcher.returncode in (0, 130)
     wait_until_done(capsys)
 

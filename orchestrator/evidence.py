@@ -28,6 +28,7 @@ class AttemptFacts:
     outcome: str | None
     error: str | None
     last_sign: float
+    step: int = 0
 
     def is_of(self, cluster: str | None, job_id: str | None) -> bool:
         """Tell whether this attempt was made by a job, named as the executor names it (`array_task`)."""
@@ -113,6 +114,7 @@ def read_attempt(run_dir: Path, number: int) -> AttemptFacts:
         last["outcome"] if ended else None,
         last.get("error") if ended else None,
         last_sign,
+        int(last.get("step") or last.get("resume_step") or 0),
     )
 
 

@@ -5,6 +5,7 @@ ckpt/step-{step}.pt holds {format, run_id, step, tokens, model, optimizer, progr
 
 import io
 import os
+import pickle
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,10 @@ import torch
 
 FORMAT = 1
 KEPT = 2
+# What torch.load raises for files that are torn, zeroed, overwritten or of something else.
+DAMAGE = (
+    RuntimeError, EOFError, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, pickle.UnpicklingError
+)
 NAME = re.compile(r"step-(\d{9,})\.pt")
 
 
@@ -65,8 +70,8 @@ def load_latest(run_dir: Path, run_id: str) -> dict[str, Any] | None:
     for path in checkpoints(run_dir):
         try:
             record = load(path)
-        except (RuntimeError, EOFError, OSError, ValueError, KeyError):
+        except DAMAGE:
             continue
-        if record.get("format") == FORMAT and record["run_id"] == run_id:
+        if record.get("format") == FORMAT and record.get("run_id") == run_id:
             return record
     return None

@@ -12,6 +12,7 @@ from typing import Any
 import lightning
 import torch
 
+from orchestrator.evidence import read_run
 from orchestrator.executors import signals
 from orchestrator.executors.ownership import Ownership, new_token, take_ownership
 from orchestrator.executors.place import job_place
@@ -44,10 +45,15 @@ def train(
     done = read_json(Path(run_dir) / "DONE.json")
     if done is not None:
         return str(done["outcome"])
-    clock, job = Clock(), read_assignment(Path(run_dir))
-    torch.set_num_threads(threads or job.settings.threads)
-    saved = checkpoint.load_latest(job.run_dir, job.run_id)
-    progress = progress_from(job, saved)
+    clock = Clock()
+    try:
+        job = read_assignment(Path(run_dir))
+        torch.set_num_threads(threads or job.settings.threads)
+        saved = checkpoint.load_latest(job.run_dir, job.run_id)
+        progress = progress_from(job, saved)
+    except Exception as error:
+        say_failed_at_once(Path(run_dir), code, error)
+        raise
     token = new_token()
     start = start_record(job, progress, token, code, ranks)
     with Journal.open(job.run_dir, start) as own, mirrored(own, mirrors_of(job), job.spec.to_dict()) as journal:
@@ -127,6 +133,20 @@ def stop_asker(run_dir: Path) -> Callable[[], str | None]:
     return why_stop
 
 
+def say_failed_at_once(run_dir: Path, code: dict[str, Any] | None, error: Exception) -> None:
+    """Write an attempt that failed before it knew where to begin: it counts, and it rewinds nothing."""
+    last = read_run(run_dir).newest
+    step, tokens = (last.step, last.tokens) if last else (0, 0)
+    start = {"run_id": run_dir.name, "token": new_token(), "job": job_place(), "resume_step": step}
+    start |= {"resume_tokens": tokens, "code": code or {}, "environment": environment()}
+    with Journal.open(run_dir, start) as journal:
+        journal.end("failed", step, tokens, reason=reason_of(error), error="".join(traceback.format_exception(error)))
+
+
+def reason_of(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
 def start_record(
     job: Assignment, progress: Progress, token: str, code: dict[str, Any] | None, ranks: Ranks
 ) -> dict[str, Any]:
@@ -156,9 +176,8 @@ def environment() -> dict[str, Any]:
 
 def end_failed(journal: Journal, progress: Progress, clock: Clock, error: BaseException) -> None:
     text = "".join(traceback.format_exception(error))
-    reason = " ".join(f"{type(error).__name__}: {error}".split())
     times = {"wall_s": clock.wall_s(), "train_wall_s": progress.train_wall_s}
-    journal.end("failed", progress.step, progress.tokens, reason=reason, error=text, **times)
+    journal.end("failed", progress.step, progress.tokens, reason=reason_of(error), error=text, **times)
 
 
 def conclude(progress: Progress, owner: Ownership, journal: Journal, keeper: Keeper) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.evidence import read_run
 from orchestrator.executors import signals
 from orchestrator.executors.ownership import take_ownership
 from orchestrator.train import checkpoint
@@ -200,18 +201,40 @@ def test_a_run_killed_between_its_last_checkpoint_and_its_outcome_needs_no_more_
     assert loss_of(run_dir) == final
 
 
-def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(make_run: MakeRun, read_journal, at_step) -> None:
+@pytest.mark.parametrize("damage", [lambda b: b[:1000], lambda b: b"garbage\n", lambda b: bytes(len(b)), lambda b: b""])
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
+    make_run: MakeRun, read_journal, at_step, damage
+) -> None:
     whole, hurt = make_run("whole"), make_run("hurt", settings=SAVE_ALWAYS)
     train(whole)
     at_step(25, kill)
     in_a_process_that_dies(hurt)
     newest, before = checkpoint.checkpoints(hurt)
     assert (newest.name, before.name) == ("step-000000020.pt", "step-000000010.pt")
-    newest.write_bytes(newest.read_bytes()[:1000])
+    newest.write_bytes(damage(newest.read_bytes()))
     at_step(-1, kill)
     assert train(hurt) == "completed"
     assert read_journal(hurt, "start", attempt=2)[0]["resume_step"] == 10
     assert loss_of(hurt) == loss_of(whole)
+
+
+def test_an_attempt_that_fails_before_it_begins_is_counted_and_rewinds_nothing(
+    make_run: MakeRun, read_journal: ReadJournal, at_step, monkeypatch
+) -> None:
+    run_dir = make_run(settings=SAVE_ALWAYS)
+    at_step(25, kill)
+    in_a_process_that_dies(run_dir)
+
+    def broken(*_: Any) -> None:
+        raise ImportError("no such thing")
+
+    monkeypatch.setattr(checkpoint, "load_latest", broken)
+    for _ in range(2):
+        with pytest.raises(ImportError, match="no such thing"):
+            train(run_dir)
+    assert read_run(run_dir).n_errors == 2
+    assert read_journal(run_dir, "start", attempt=2)[0]["resume_step"] == read_journal(run_dir, "metrics")[-1]["step"]
+    assert read_journal(run_dir, "end", attempt=3)[0]["reason"] == "ImportError: no such thing"
 
 
 def test_two_checkpoints_are_kept_and_no_temporary_file(make_run: MakeRun, read_journal: ReadJournal) -> None:

@@ -41,6 +41,8 @@ def method_path(experiment: Experiment, place: int) -> KeyPath:
 
 def check_data(experiment: Experiment) -> None:
     data, error = experiment.data, experiment.source.error
+    for key in sorted(data.model_fields_set - {"dir"}) if data.dir else ():
+        raise error(("data", key), f'not beside dir: the folder "{data.dir}" holds shards that are made already')
     if data.tokenizer == "bpe" and data.vocab_size is None:
         raise error(("data", "tokenizer"), "a bpe tokenizer needs its size, for example vocab_size: 4096")
     if data.tokenizer != "bpe" and data.vocab_size is not None:

@@ -40,7 +40,6 @@ def prepare_data(experiment: Experiment, study: Study, *, progress: Progress | N
 
     Asking again costs a millisecond. Raises UserError for a missing file or a wrong tokenizer.
     """
-    from orchestrator.data import manifest
     from orchestrator.data.prepare import prepare
 
     data, here = experiment.data, Path(experiment.source.file).resolve().parent
@@ -48,10 +47,20 @@ def prepare_data(experiment: Experiment, study: Study, *, progress: Progress | N
     folder = here / data.dir if data.dir else study.data_dir / folder_name(sources, tokenizer, data.validation)
     try:
         if data.dir:
-            return manifest.read(folder), folder
+            return read_shards(folder), folder
         return prepare(sources, tokenizer, folder, validation_fraction=data.validation, progress=progress), folder
     except UserError as error:
         raise experiment.source.error(("data",), str(error)) from None
+
+
+def read_shards(folder: Path) -> "Manifest":
+    """Return the manifest of a folder made elsewhere; raises UserError where a shard is not what the manifest says."""
+    from orchestrator.data import manifest
+
+    found = manifest.read(folder)
+    for split in ("train", "validation"):
+        manifest.open_split(found, folder, split)
+    return found
 
 
 def data_sources(experiment: Experiment, here: Path) -> list[str | Path]:

@@ -1,5 +1,6 @@
 """The `scalewright` command: verbs by family, and what each class of error costs. No heavy import."""
 
+import errno
 import sys
 
 import typer
@@ -71,7 +72,10 @@ def is_user_error(error: Exception) -> bool:
 
 def describe(trouble: OSError) -> str:
     where = f"{trouble.filename}: " if trouble.filename else ""
-    return f"{where}{trouble.strerror or trouble}"
+    what = f"{where}{trouble.strerror or trouble}"
+    if trouble.errno == errno.ENOSPC:
+        return f"{what} (the study's folder or the temporary folder); free some and repeat the command: it goes on"
+    return what
 
 
 def fail(message: str, code: int) -> int:

@@ -97,6 +97,10 @@ ADDED = [
     ("methods: [gpt]", "6: the key methods is given twice"),
     ("---\nexperiment: other", "6: not valid YAML: a second document ('---'); write one experiment a file"),
     ("data: { tokenizer: bpe }", "6: data.tokenizer: a bpe tokenizer needs its size, for example vocab_size: 4096"),
+    (
+        "data: { dir: shards, tokenizer: bpe, vocab_size: 300 }",
+        '6: data.tokenizer: not beside dir: the folder "shards" holds shards that are made already',
+    ),
     ("data: { vocab_size: 300 }", '6: data.vocab_size: only for tokenizer: bpe; "bytes" has its own size'),
     ("compile: maybe", '6: compile: "maybe" is not true or false'),
     ("notify: &a [*a]", "6: an alias that contains itself, or too many of them"),

@@ -114,6 +114,19 @@ def test_a_folder_without_shards_is_located(folder, capsys):
     assert "nowhere" in err
 
 
+def test_a_shard_of_another_tokenizer_is_refused_before_anything_is_planned(folder, capsys):
+    for tokenizer in ("bytes", "bpe:300"):
+        run(["data", "prepare", "--corpus", "text.txt", "--tokenizer", tokenizer, "--out", tokenizer[:3]])
+    (mine,), (other,) = (list(Path(name).glob("*/train-*.bin")) for name in ("byt", "bpe"))
+    mine.write_bytes(other.read_bytes())
+    (folder / "experiments.yaml").write_text(GRID.replace("text.txt", "{ dir: byt }"))
+    capsys.readouterr()
+    assert run(["plan"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("scalewright: experiments.yaml:2: data: ") and "made by tokenizer" in err
+    assert not (folder / "runs.sqlite").exists()
+
+
 def test_shards_can_be_made_of_files_without_an_experiment(folder, capsys):
     assert run(["data", "prepare", "--corpus", "text.txt", "--tokenizer", "bpe:300", "--out", "shards", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["vocab_size"] == 300

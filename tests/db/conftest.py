@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import orjson
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
@@ -139,6 +140,10 @@ class Folder:
         (run_dir / "spec.json").write_text(json.dumps(content))
         return run_dir
 
+    def line(self, **record):
+        """Return a journal's line."""
+        return orjson.dumps(record) + b"\n"
+
     def journal(self, run_dir, resume_step=0):
         start = {**START, **MACHINE, "run_id": run_dir.name}
         return Journal.open(run_dir, start | {"resume_step": resume_step, "resume_tokens": resume_step * 1024})
@@ -187,3 +192,15 @@ def rows_of():
             return [tuple(row) for row in connection.execute(text(sql), parameters)]
 
     return rows
+
+
+@pytest.fixture
+def values_of(rows_of):
+    """Return the stored values of a run's metric by step, no step of which may come twice."""
+
+    def values(database, run_id, metric="loss_nats"):
+        rows = rows_of(database, "SELECT step, value FROM curves WHERE run_id = :r AND metric = :m", r=run_id, m=metric)
+        assert len(rows) == len({step for step, _ in rows})
+        return dict(rows)
+
+    return values

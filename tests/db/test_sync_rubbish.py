@@ -1,0 +1,130 @@
+"""What stands in a run directory and makes no sense is recorded and passed: lines, specs, results, other files."""
+
+import json
+
+import pytest
+
+from db import frames
+from db.content import content_hash
+from orchestrator.study import Study
+from orchestrator.sync import rebuild, sync_database
+
+BAD_LINES = [
+    b"not json",
+    b"{}",
+    b"[]",
+    b"null",
+    b'{"type":"what"}',
+    b'{"type":["metrics"]}',
+    b'{"type":"metrics","step":1.5,"values":{"loss_nats":1.0}}',
+    b'{"type":"metrics","step":-1,"values":{"loss_nats":1.0}}',
+    b'{"type":"metrics","step":true,"values":{"loss_nats":1.0}}',
+    b'{"type":"metrics","step":99999999999999999999999,"values":{"loss_nats":1.0}}',
+    b'{"type":"metrics","step":7,"values":{"loss_nats":null}}',
+    b'{"type":"metrics","step":7,"values":{"loss_nats":"low"}}',
+    b'{"type":"metrics","step":7,"values":{"loss_nats":true}}',
+    b'{"type":"metrics","step":7,"values":[1]}',
+    b'{"type":"metrics","step":7,"values":{"bell\\u0007":1.0}}',
+    b'{"type":"metrics","step":7,"values":{"":1.0}}',
+    b'{"type":"layers","step":7,"values":{"a":1.0}}',
+    b'{"type":"evaluation","step":7,"split":"","values":{}}',
+    b'{"type":"end","step":7,"outcome":"glorious"}',
+    b'{"type":"start","run_id":"x","resume_step":0}',
+    b'{"type":"metrics","step":7,"values":{"a":' + b"[" * 5000 + b"}}",
+    b"\xff\xfe\x00",
+    b'{"type":"metrics","step":7',
+]
+
+
+@pytest.mark.parametrize("bad", BAD_LINES)
+def test_a_bad_line_is_recorded_and_passed(db, folder, rows_of, values_of, bad):
+    run_dir = folder.run()
+    path = folder.write(run_dir, [1, 2]).path
+    at = path.stat().st_size
+    with path.open("ab") as file:
+        file.write(bad + b"\n" + folder.line(type="metrics", step=3, tokens=3072, time=1.0, values={"loss_nats": 0.5}))
+    assert sync_database(db, folder.runs_dir).n_errors == 1
+    assert sorted(values_of(db, run_dir.name)) == [1, 2, 3]
+    errors = rows_of(db, 'SELECT run_id, file, "offset", message, excerpt FROM ingest_errors')
+    assert [error[:3] for error in errors] == [(run_dir.name, "journal.a1.jsonl", at)]
+    assert errors[0][3] and errors[0][4].isprintable()
+
+
+def test_zero_bytes_before_a_record_do_not_cost_the_record(db, folder, values_of):
+    run_dir = folder.run()
+    path = folder.write(run_dir, [1]).path
+    with path.open("ab") as file:
+        file.write(b"\0" * 4096 + folder.line(type="metrics", step=2, tokens=1, time=1.0, values={"loss_nats": 0.5}))
+    assert sync_database(db, folder.runs_dir).n_errors == 0
+    assert values_of(db, run_dir.name) == {1: 10.0, 2: 0.5}
+
+
+def test_an_absurdly_long_line_is_passed_without_holding_it_in_memory(db, folder, rows_of, values_of, monkeypatch):
+    from orchestrator import sync as module
+
+    monkeypatch.setattr(module, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(module, "LONGEST_LINE", 5000)
+    run_dir = folder.run()
+    path = folder.write(run_dir, range(1, 41)).path
+    with path.open("ab") as file:
+        file.write(b"x" * 50_000)
+    sync_database(db, folder.runs_dir)
+    with path.open("ab") as file:
+        file.write(b"\n" + folder.line(type="metrics", step=41, tokens=1, time=1.0, values={"loss_nats": 0.5}))
+    sync_database(db, folder.runs_dir)
+    assert sorted(values_of(db, run_dir.name)) == list(range(1, 42))
+    assert rows_of(db, "SELECT message FROM ingest_errors") == [("a line of 50001 bytes",)]
+    before = content_hash(db)
+    assert rebuild(Study.at(folder.root, database=db.url.render_as_string(False))).n_errors == 1
+    assert content_hash(db) == before
+
+
+def test_a_directory_cannot_pass_for_another_run(db, folder, rows_of):
+    run_dir = folder.run(seed=1)
+    run_dir.rename(run_dir.with_name("0" * 16))
+    folder.write(folder.runs_dir / ("0" * 16), [1])
+    sync_database(db, folder.runs_dir)
+    assert len(frames.runs(db)) == 0
+    assert rows_of(db, "SELECT run_id, file FROM ingest_errors") == [("0" * 16, "spec.json")]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "null", '{"identity": {}}', '{"identity": {"model": 1}}', "\0" * 99]
+)
+def test_an_unusable_spec_is_recorded(db, folder, rows_of, content):
+    run_dir = folder.run()
+    (run_dir / "spec.json").write_text(content)
+    sync_database(db, folder.runs_dir)
+    assert rows_of(db, "SELECT file FROM ingest_errors") == [("spec.json",)]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"outcome": "won"}', '{"outcome": ["completed"]}'])
+def test_an_unusable_done_is_recorded_and_gives_no_result(db, folder, rows_of, content):
+    run_dir = folder.run()
+    folder.write(run_dir, [1])
+    (run_dir / "DONE.json").write_text(content)
+    sync_database(db, folder.runs_dir)
+    assert frames.runs(db)["state"].tolist() == ["running"]
+    assert rows_of(db, "SELECT file FROM ingest_errors") == [("DONE.json",)]
+
+
+def test_hostile_values_in_done_do_no_harm(db, folder):
+    run_dir = folder.run()
+    folder.write(run_dir, [1])
+    content = {"outcome": "completed", "loss_nats": "'; DROP TABLE runs; --", "wall_s": 1e999, "step": 2**80}
+    (run_dir / "DONE.json").write_text(json.dumps(content | {"attempt": [1], "reason": {"a": "\0"}}))
+    sync_database(db, folder.runs_dir)
+    assert len(frames.runs(db)) == 1
+
+
+def test_other_files_and_folders_are_left_alone(db, folder):
+    run_dir = folder.run()
+    (run_dir / "journal.a01.jsonl").write_text("{}")
+    (run_dir / "journal.a1.jsonl.bak").write_text("{}")
+    (folder.runs_dir / "notes.txt").write_text("mine")
+    (folder.runs_dir / ("g" * 16)).mkdir()
+    assert sync_database(db, folder.runs_dir).n_lines == 0
+
+
+def test_sync_without_a_folder_of_runs_is_nothing_to_do(db, tmp_path):
+    assert sync_database(db, tmp_path / "none").n_runs == 0

@@ -26,6 +26,7 @@ from models.transformer import Transformer, parameter_roles
 from orchestrator.data import manifest
 from orchestrator.data.prepare import prepare
 from orchestrator.spec import RunSpec
+from orchestrator.train import process
 from orchestrator.train.assemble import build_model, recipe_of
 from orchestrator.train.assignment import read_assignment
 from orchestrator.train.divergence import DEFAULT_RULE, Monitor
@@ -151,7 +152,7 @@ def measure(folder: Path, data_dir: Path, size: str, method: str, n_pairs: int) 
 
 
 def main() -> None:
-    torch.set_num_threads(1)
+    process.set_up(threads=1)
     n_pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     print(f"{'N':>5} {'method':12} {'tokens/s':>9} {'bare ms':>8} {'system':>7} {'around':>7} {'overhead':>9}")
     with tempfile.TemporaryDirectory() as name:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from models.diagnostics import collect
@@ -17,7 +16,7 @@ from orchestrator.data.tokenizers import TOKENIZER_FILE
 from orchestrator.errors import UserError
 from orchestrator.study import Study
 from orchestrator.targets import match
-from orchestrator.train import checkpoint
+from orchestrator.train import checkpoint, process
 from orchestrator.train.assemble import build_model, open_data, open_validation
 from orchestrator.train.assignment import Assignment, read_assignment
 
@@ -45,7 +44,7 @@ def load_run(study: Study, prefix: str) -> Loaded:
     saved = checkpoint.load_latest(job.run_dir, job.run_id)
     if saved is None:
         raise UserError(f"{job.run_dir / 'ckpt'}: no checkpoint of run {job.run_id} yet")
-    torch.set_num_threads(job.settings.threads)
+    process.set_up(job.settings.threads)
     return Loaded(job, build_model(job, saved), saved["step"], saved["tokens"])
 
 

@@ -18,7 +18,7 @@ from orchestrator.executors.ownership import Ownership, new_token, take_ownershi
 from orchestrator.executors.place import job_place
 from orchestrator.executors.records import read_json
 from orchestrator.journal import Journal
-from orchestrator.train import checkpoint
+from orchestrator.train import checkpoint, process
 from orchestrator.train.assemble import build_model, open_data, open_validation, recipe_of, run_trainer
 from orchestrator.train.assignment import Assignment, read_assignment
 from orchestrator.train.callbacks import Diagnostician, Ending, Evaluator, Follower, Keeper, Recorder, Warmer
@@ -48,7 +48,7 @@ def train(
     clock = Clock()
     try:
         job = read_assignment(Path(run_dir))
-        torch.set_num_threads(threads or job.settings.threads)
+        process.set_up(threads or job.settings.threads)
         saved = checkpoint.load_latest(job.run_dir, job.run_id)
         progress = progress_from(job, saved)
     except Exception as error:
@@ -99,7 +99,7 @@ def fit(job: Assignment, progress: Progress, saved: dict[str, Any] | None, keepe
 def train_beside(run_dir: Path, step: int, ranks: Ranks) -> None:
     """Train a run from its checkpoint of `step` as one of the ranks besides the first; write nothing."""
     job = read_assignment(run_dir)
-    torch.set_num_threads(job.settings.threads)
+    process.set_up(job.settings.threads)
     saved = checkpoint.load(checkpoint.path_of(run_dir, step)) if step else None
     progress = progress_from(job, saved)
     model, state = build_model(job, saved), saved["optimizer"] if saved else None

@@ -1,5 +1,6 @@
 """States of runs: every change is one event with its evidence. Works within the caller's transaction."""
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from db import schema
 from db.errors import DbError
 from db.rows import to_json
 
+NUMBER = re.compile(r"\d+")
 TERMINAL = frozenset({"completed", "diverged"})
 CLAIMABLE = frozenset({"planned", "interrupted"})
 STATES = (
@@ -43,33 +45,84 @@ def change_states(connection: Connection, changes: Sequence[StateChange], *, eve
     if not changes:
         return 0
     before = current_states(connection, [change.run_id for change in changes])
-    now, moved = time.time(), []
+    now, n_moved = time.time(), 0
+    entered: list[tuple[StateChange, Stay]] = []
     for change in changes:
         check_change(change, before)
-        state = before[change.run_id]
-        if state == change.state or (state in TERMINAL and not even_terminal):
+        stay = before[change.run_id]
+        moves, is_news = stay.state != change.state, change.reason not in ("", stay.reason)
+        if not (moves or is_news) or (stay.state in TERMINAL and not even_terminal):
             continue
-        moved.append((change, state))
-        before[change.run_id] = change.state
-    if moved:
-        connection.execute(insert(schema.events), [event_row(change, state, now) for change, state in moved])
-        entered = [change for change, _ in moved]
-        row = {"state_at": now}
-        set_by_id(
-            connection,
-            [{**row, "b_run_id": c.run_id, "state": c.state, "state_reason": c.reason or None} for c in entered],
-        )
-    return len(moved)
+        entered.append((change, stay))
+        before[change.run_id] = Stay(change.state, change.reason, now if moves else stay.since)
+        n_moved += moves
+    if entered:
+        store_events(connection, entered, now)
+        set_by_id(connection, [state_row(change, stay, now) for change, stay in entered])
+    return n_moved
 
 
-def current_states(connection: Connection, run_ids: Sequence[str]) -> dict[str, str]:
-    query = select(schema.runs.c.run_id, schema.runs.c.state)
+@dataclass(frozen=True)
+class Stay:
+    """The state that a run is in, why, and since when (s since 1970)."""
+
+    state: str
+    reason: str
+    since: float
+
+
+def current_states(connection: Connection, run_ids: Sequence[str]) -> dict[str, Stay]:
+    runs = schema.runs.c
+    query = select(runs.run_id, runs.state, runs.state_reason, runs.state_at)
     if len(run_ids) <= 500:
-        query = query.where(schema.runs.c.run_id.in_(run_ids))
-    return dict(connection.execute(query).all())
+        query = query.where(runs.run_id.in_(run_ids))
+    return {run_id: Stay(state, reason or "", since) for run_id, state, reason, since in connection.execute(query)}
 
 
-def check_change(change: StateChange, known: Mapping[str, str]) -> None:
+def state_row(change: StateChange, stay: Stay, now: float) -> dict[str, Any]:
+    since = stay.since if change.state == stay.state else now
+    return {
+        "b_run_id": change.run_id,
+        "state": change.state,
+        "state_reason": change.reason or None,
+        "state_at": since,
+    }
+
+
+def store_events(connection: Connection, entered: Sequence[tuple[StateChange, Stay]], now: float) -> None:
+    """Add an event for each change of state, and for each reason that was not given before in the same stay.
+
+    Reasons that differ in numbers alone count as one: a reason that is told anew every minute must not fill the table.
+    """
+    stays = [(change, stay) for change, stay in entered if change.state == stay.state]
+    told = reasons_told(connection, stays)
+    rows = []
+    for change, stay in entered:
+        key = (change.run_id, change.state, without_numbers(change.reason))
+        if change.state != stay.state or key not in told:
+            rows.append(event_row(change, stay.state, now))
+        told.add(key)
+    if rows:
+        connection.execute(insert(schema.events), rows)
+
+
+def reasons_told(connection: Connection, stays: Sequence[tuple[StateChange, Stay]]) -> set[tuple[str, str, str]]:
+    """Return (run, state, reason) of the events since each run came into its state."""
+    events = schema.events.c
+    since = {change.run_id: stay.since for change, stay in stays}
+    told, run_ids = set(), list(since)
+    for start in range(0, len(run_ids), 500):
+        mine = events.run_id.in_(run_ids[start : start + 500])
+        rows = connection.execute(select(events.run_id, events.state, events.reason, events.time).where(mine))
+        told |= {(run, state, without_numbers(reason or "")) for run, state, reason, at in rows if at >= since[run]}
+    return told
+
+
+def without_numbers(reason: str) -> str:
+    return NUMBER.sub("#", reason)
+
+
+def check_change(change: StateChange, known: Mapping[str, Stay]) -> None:
     if change.state not in STATES:
         raise DbError(f"{change.state!r} is not a state of a run (states: {', '.join(STATES)})")
     if change.run_id not in known:

@@ -157,7 +157,8 @@ def set_run_states(
 ) -> int:
     """Move runs to new states, each with an event; return how many moved.
 
-    A run that is in the state already stays untouched, and so does a completed or diverged one unless `even_terminal`.
+    Of a run that is in the state already the reason is renewed where a new one is given (with an event, unless the
+    same was said before during this stay). A completed or diverged run stays untouched unless `even_terminal`.
     Raises DbError for an unknown run or state.
     """
     records = [change if isinstance(change, StateChange) else StateChange(*change) for change in changes]

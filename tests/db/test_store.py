@@ -103,12 +103,49 @@ def test_every_change_of_state_is_an_event_with_its_evidence(db):
     store.record_experiment(db, "demo", "a: 1", [planned(1)])
     run_id = planned(1).run_id
     assert store.set_run_states(db, [(run_id, "running", "seen", {"pid": 7})]) == 1
-    assert store.set_run_states(db, [(run_id, "running", "seen again", {})]) == 0
+    assert store.set_run_states(db, [(run_id, "running", "seen", {"pid": 8})]) == 0
     assert store.set_run_states(db, [store.StateChange(run_id, "failed", "boom")]) == 1
     events = frames.events(db, run_id)
     assert events["state_before"].tolist() == ["planned", "running"]
     assert events["evidence"].tolist() == ['{"pid":7}', "{}"]
     assert frames.runs(db)["state_reason"].tolist() == ["boom"]
+
+
+def test_a_run_that_waits_shows_why_it_waits_now(db, rows_of):
+    store.record_experiment(db, "demo", "a: 1", [planned(1)])
+    run_id = planned(1).run_id
+    store.set_run_states(db, [(run_id, "queued", "Priority", {})])
+    since = rows_of(db, "SELECT state_at FROM runs")
+    for reason in ("Resources", "", "Priority", "Resources", "ReqNodeNotAvail"):
+        assert store.set_run_states(db, [(run_id, "queued", reason, {"look": reason})]) == 0
+        assert frames.runs(db)["state_reason"].tolist() == [reason or "Resources"]
+    events = frames.events(db, run_id)
+    assert events["reason"].tolist() == ["Priority", "Resources", "ReqNodeNotAvail"]  # each once, however often told
+    assert events["state_before"].tolist() == ["planned", "queued", "queued"]
+    assert rows_of(db, "SELECT state_at FROM runs") == since
+
+
+def test_a_reason_in_which_only_a_number_grows_is_one_event(db):
+    store.record_experiment(db, "demo", "a: 1", [planned(1)])
+    run_id = planned(1).run_id
+    for minutes in range(5, 50):
+        store.set_run_states(db, [(run_id, "running", f"no sign of life for {minutes} min", {})])
+    assert frames.runs(db)["state_reason"].tolist() == ["no sign of life for 49 min"]
+    assert len(frames.events(db, run_id)) == 1
+    store.set_run_states(
+        db, [(run_id, "interrupted", "node", {}), (run_id, "running", "no sign of life for 5 min", {})]
+    )
+    assert frames.events(db, run_id)["state"].tolist() == ["running", "interrupted", "running"]  # a new stay
+
+
+def test_changes_of_one_run_in_one_call_apply_in_their_order(db):
+    store.record_experiment(db, "demo", "a: 1", [planned(1)])
+    run_id = planned(1).run_id
+    words = [("queued", "a"), ("queued", "b"), ("running", "c"), ("running", "d"), ("failed", "e")]
+    assert store.set_run_states(db, [(run_id, state, reason, {}) for state, reason in words]) == 3
+    row = frames.runs(db).iloc[0]
+    assert (row["state"], row["state_reason"]) == ("failed", "e")
+    assert frames.events(db, run_id)["reason"].tolist() == ["a", "b", "c", "d", "e"]
 
 
 def test_a_run_with_a_result_never_changes_unless_forced(db):

@@ -49,6 +49,11 @@ class Comparison:
         """The pooled difference of the final loss."""
         return self.differences[0]
 
+    @property
+    def is_below_noise(self) -> bool:
+        """Whether the pooled difference is under twice the standard error that the scatter of runs would give it."""
+        return below_noise(self.difference, self.noise)
+
     def speedup(self, unit: str = "tokens", direction: str = "baseline-needs", scope: str = "pooled") -> Pooled | None:
         """Return one pooled speed-up, or None where it could not be measured."""
         wanted = (unit, direction, scope)
@@ -107,7 +112,7 @@ def compare(
     noise, df = scatter(pair.frame)
     warnings = [*_design_warnings(pair, method, baseline), *_edge_warnings(edges), *_exclusion_warnings(checked)]
     warnings += dict.fromkeys(w for cell in cells for w in cell.warnings if " left out: " in w)
-    warnings += [*_hardware_warnings(pair), *_noise_warnings(pair, differences[0], noise, df), *missing, *refused]
+    warnings += [*_hardware_warnings(pair), *_noise_warnings(differences[0], noise, df), *missing, *refused]
     sentence = _sentence(method, baseline, differences[0], pooled, pair, level)
     return Comparison(
         method, baseline, level, len(pair), differences, cells, pooled, multipliers, sharing, noise, sentence,
@@ -210,11 +215,16 @@ def _hardware_warnings(pair: Points) -> list[str]:
     return notes
 
 
-def _noise_warnings(pair: Points, difference: LossDifference, noise: float, df: int) -> list[str]:
+def below_noise(difference: LossDifference, noise: float) -> bool:
+    """Whether a difference of log loss is under two standard errors, were runs to scatter by `noise` independently."""
+    return abs(math.log(difference.ratio)) < 2 * noise * math.sqrt(4 / difference.n_runs)  # n/2 runs on each side
+
+
+def _noise_warnings(difference: LossDifference, noise: float, df: int) -> list[str]:
     if not df:
         return ["the noise of single runs is not known from these runs"]
-    gap = abs(math.log(difference.ratio))
-    if gap < 2 * noise / math.sqrt(max(difference.n_pairs, 1)):
+    if below_noise(difference, noise):
+        gap = abs(math.log(difference.ratio))
         return [f"the difference ({100 * gap:.2g}% of the loss) is below the noise of runs ({100 * noise:.2g}% each)"]
     return []
 
@@ -225,7 +235,9 @@ def _sentence(
     """The sentence a paper could print: loss, then tokens and seconds with their intervals and what they rest on."""
     frame = pair.frame
     n_seeds = int(frame["seed"].nunique()) if "seed" in frame else 1
-    rests = f"{difference.n_pairs} size-budget cells, {max(n_seeds, 1)} seed{'s' if n_seeds > 1 else ''}"
+    rests = difference.rests_on
+    if difference.basis == "cells":
+        rests += f", {max(n_seeds, 1)} seed{'s' if n_seeds > 1 else ''}"
     if not difference.resolved:
         return (
             f"No difference between {method} and {baseline} is resolved: final loss {difference.nats:+.3f} nats"

@@ -20,7 +20,8 @@ class LossDifference:
     """Method minus baseline, in nats and as a ratio of losses, with intervals; negative favours the method.
 
     `scope` is "pooled", "size <name>", "budget <name>" or "cell <size> <budget>". `basis` is what the interval counts:
-    "seeds" within one cell, "cells" otherwise, "none" (infinite interval) for a single pair.
+    "cells" where there are several; within a single cell "seeds" (paired), or "runs" where the seeds do not match
+    (Welch); "none" (infinite interval) for a single pair. `n_pairs` counts these, `n_runs` the runs of both sides.
     """
 
     scope: str
@@ -31,6 +32,7 @@ class LossDifference:
     ratio_low: float
     ratio_high: float
     n_pairs: int
+    n_runs: int
     basis: str
 
     @property
@@ -38,59 +40,110 @@ class LossDifference:
         """Whether the interval leaves zero out."""
         return self.low > 0 or self.high < 0
 
+    @property
+    def rests_on(self) -> str:
+        """What the interval counts, in words."""
+        words = {"cells": "size-budget cells", "seeds": "paired seeds of one cell", "runs": "unpaired runs of one cell"}
+        return f"{self.n_pairs} {words[self.basis]}" if self.basis in words else "1 pair of runs"
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """One size at one budget: intervals (mean, low, high) of the difference in nats and in log loss."""
+
+    size: str
+    budget: str
+    nats: tuple[float, float, float]
+    log_ratio: tuple[float, float, float]
+    n_pairs: int
+    n_runs: int
+    basis: str
+
 
 def loss_differences(points: Points, method: str, baseline: str, *, level: float = 0.95) -> tuple[LossDifference, ...]:
     """Return the difference pooled, by size, by budget and by cell.
 
-    Pairs have equal size, budget and, where both have seeds, seed. Within a cell the interval is a paired t over
-    seeds; over cells a t over cell means. Raises FittingError when no cell has both methods.
+    Runs of equal size, budget and seed are paired, and the seeds of a cell are averaged. Over several cells the
+    interval is a t over the cells' means: seeds of a cell are never counted as if they were cells. A single cell has a
+    paired t over its seeds, or Welch's t where fewer than two seeds match. Raises FittingError when no cell has both
+    methods.
     """
-    pairs = paired(points, method, baseline)
-    cells = pairs.groupby(["size", "budget"], sort=False)[["nats", "log_ratio"]].mean().reset_index()
-    found = [_over(cells, "pooled", "cells", level)]
+    cells = _cells(points, method, baseline, level)
+    found = [_over(cells, "pooled", level)]
     for key in ("size", "budget"):
-        found += [_over(part, f"{key} {name}", "cells", level) for name, part in cells.groupby(key, sort=False)]
-    for (size, budget), part in pairs.groupby(["size", "budget"], sort=False):
-        found.append(_over(part, f"cell {size} {budget}", "seeds", level))
-    return tuple(found)
+        for name in dict.fromkeys(getattr(cell, key) for cell in cells):
+            found.append(_over([cell for cell in cells if getattr(cell, key) == name], f"{key} {name}", level))
+    return (*found, *(_over([cell], f"cell {cell.size} {cell.budget}", level) for cell in cells))
 
 
-def paired(points: Points, method: str, baseline: str) -> pd.DataFrame:
-    """Return one row a pair: size, budget, seed (or NaN), nats (method - baseline), log_ratio; sorted by N, D, seed."""
+def _cells(points: Points, method: str, baseline: str, level: float) -> list[_Cell]:
+    """Return the cells that have runs of both, sorted by N and D."""
     frame = points.frame.assign(_size=size_keys(points.frame), _budget=budget_keys(points.frame))
-    rows = []
-    for (size, budget), cell in frame.sort_values(["n_params", "n_tokens"], kind="stable").groupby(
-        ["_size", "_budget"], sort=False
-    ):
+    ordered = frame.sort_values(["n_params", "n_tokens"], kind="stable")
+    found = []
+    for (size, budget), cell in ordered.groupby(["_size", "_budget"], sort=False):
         ours, theirs = cell[cell["label"] == method], cell[cell["label"] == baseline]
-        for seed, first, second in _matched(ours, theirs):
-            rows.append((str(size), str(budget), seed, first - second, math.log(first / second)))
-    if not rows:
+        if len(ours) and len(theirs):
+            found.append(_cell(str(size), str(budget), ours, theirs, level))
+    if not found:
         raise FittingError(f"{method} and {baseline} share no size and budget: there is nothing to pair")
-    return pd.DataFrame(rows, columns=["size", "budget", "seed", "nats", "log_ratio"])
+    return found
 
 
-def _matched(ours: pd.DataFrame, theirs: pd.DataFrame) -> list[tuple[float, float, float]]:
-    """(seed, loss of the method, loss of the baseline) by seed; without shared seeds the geometric means are paired."""
-    if not len(ours) or not len(theirs):
-        return []
-    if "seed" in ours:
-        first, second = (part.dropna(subset=["seed"]).groupby("seed")["loss_nats"].mean() for part in (ours, theirs))
-        shared = sorted(set(first.index) & set(second.index))
-        if shared:
-            return [(float(seed), float(first[seed]), float(second[seed])) for seed in shared]
-    return [(math.nan, _geometric_mean(ours), _geometric_mean(theirs))]
+def _cell(size: str, budget: str, ours: pd.DataFrame, theirs: pd.DataFrame, level: float) -> _Cell:
+    """Compare the runs of one cell: seed by seed, else side by side, else as the single pair that they are."""
+    first, second = _by_seed(ours), _by_seed(theirs)
+    shared = sorted(set(first.index) & set(second.index))
+    if len(shared) < 2 and min(len(ours), len(theirs)) >= 2:
+        a, b = (side["loss_nats"].to_numpy(dtype=np.float64) for side in (ours, theirs))
+        n_runs = len(a) + len(b)
+        logs = welch_interval(np.log(a), np.log(b), level)
+        return _Cell(size, budget, welch_interval(a, b, level), logs, n_runs, n_runs, "runs")
+    if shared:
+        a, b = first[shared].to_numpy(dtype=np.float64), second[shared].to_numpy(dtype=np.float64)
+    else:
+        a, b = np.array([_geometric_mean(ours)]), np.array([_geometric_mean(theirs)])
+    basis = "seeds" if len(a) > 1 else "none"
+    logs = t_interval(np.log(a / b), level)
+    return _Cell(size, budget, t_interval(a - b, level), logs, len(a), 2 * len(a), basis)
+
+
+def _by_seed(runs: pd.DataFrame) -> "pd.Series[float]":
+    """Return the loss of each seed; empty where seeds are not known."""
+    seeded = runs.dropna(subset=["seed"]) if "seed" in runs else runs.iloc[:0].assign(seed=[])
+    return seeded.groupby("seed")["loss_nats"].mean()
 
 
 def _geometric_mean(runs: pd.DataFrame) -> float:
     return float(np.exp(np.log(runs["loss_nats"]).mean()))
 
 
-def _over(part: pd.DataFrame, scope: str, basis: str, level: float) -> LossDifference:
-    nats, low, high = t_interval(part["nats"].to_numpy(dtype=np.float64), level)
-    log_ratio, log_low, log_high = t_interval(part["log_ratio"].to_numpy(dtype=np.float64), level)
-    ratios = math.exp(log_ratio), math.exp(log_low), math.exp(log_high) if log_high < 700 else math.inf
-    return LossDifference(scope, nats, low, high, *ratios, len(part), basis if len(part) > 1 else "none")
+def _over(cells: list[_Cell], scope: str, level: float) -> LossDifference:
+    n_runs = sum(cell.n_runs for cell in cells)
+    if len(cells) == 1:
+        (cell,) = cells
+        return _record(scope, cell.nats, cell.log_ratio, (cell.n_pairs, n_runs, cell.basis))
+    nats, logs = (np.array([getattr(cell, name)[0] for cell in cells]) for name in ("nats", "log_ratio"))
+    return _record(scope, t_interval(nats, level), t_interval(logs, level), (len(cells), n_runs, "cells"))
+
+
+def _record(
+    scope: str, nats: tuple[float, float, float], logs: tuple[float, float, float], counts: tuple[int, int, str]
+) -> LossDifference:
+    ratio, low, high = (math.exp(end) if end < 700 else math.inf for end in logs)
+    return LossDifference(scope, *nats, ratio, low, high, *counts)
+
+
+def welch_interval(first: Array, second: Array, level: float) -> tuple[float, float, float]:
+    """Return the difference of two means and its interval by Welch's t; both need two values or more."""
+    mean = float(first.mean() - second.mean())
+    shares = [float(side.var(ddof=1)) / len(side) for side in (first, second)]
+    spread = sum(shares)
+    if spread <= 0:
+        return mean, mean, mean
+    df = spread**2 / sum(share**2 / (len(side) - 1) for share, side in zip(shares, (first, second), strict=True))
+    half = float(stats.t.ppf(0.5 + level / 2, df)) * math.sqrt(spread)
+    return mean, mean - half, mean + half
 
 
 def t_interval(values: Array, level: float) -> tuple[float, float, float]:

@@ -86,8 +86,9 @@ def losses_table(pairs: Sequence[PairReading]) -> Table:
     """One row a comparison: how much lower the method's final loss is, beside the scatter of a single run."""
     rows = [loss_row(pair) for pair in pairs]
     note = (
-        "Paired by size, budget and seed; interval: Student's t over the cells. Scatter: of the log loss of a single "
-        "run, from repeated seeds where there are any, else about each curve's log-log line."
+        "Paired by size, budget and seed; interval: Student's t over the cells' means, or, in a single cell, over its "
+        "seeds (Welch's t where the seeds do not match). Scatter: of the log loss of a single run, from repeated seeds "
+        "where there are any, else about each curve's log-log line."
     )
     return Table("Final loss at the same size and budget", tuple(rows), (note,) if rows else ())
 
@@ -99,7 +100,7 @@ def loss_row(pair: PairReading) -> dict[str, Any]:
         "change of the final loss": f"{percent(pooled.ratio - 1)} {gap_interval(pooled)}",
         "in nats per token": f"{number(pooled.nats)} {interval(pooled.low, pooled.high)}",
         "scatter of one run": f"{number(100 * pair.comparison.noise, 2)}%",
-        "pairs": counted(pooled.n_pairs, "cell"),
+        "rests on": pooled.rests_on,
         "reading": loss_reading(pair),
     }
 
@@ -110,13 +111,7 @@ def loss_reading(pair: PairReading) -> str:
     if not pooled.resolved:
         return UNCLEAR
     word = "lower" if pooled.nats < 0 else "higher"
-    return f"{word}, {BELOW_NOISE}" if is_below_noise(pair) else word
-
-
-def is_below_noise(pair: PairReading) -> bool:
-    """Whether the gap is under twice the standard error that the scatter of single runs alone would give it."""
-    pooled, noise = pair.comparison.difference, pair.comparison.noise
-    return abs(math.log(pooled.ratio)) < 2 * math.sqrt(2) * noise / math.sqrt(max(pooled.n_pairs, 1))
+    return f"{word}, {BELOW_NOISE}" if pair.comparison.is_below_noise else word
 
 
 def gap_interval(gap: "LossDifference") -> str:
@@ -182,7 +177,7 @@ def sentence(pair: PairReading) -> str:
     base = f"{cell_words(pair)}, 95% interval"
     gap = pair.comparison.difference
     change = f"final loss {percent(gap.ratio - 1)} {gap_interval(gap)}"
-    if gap.resolved and is_below_noise(pair):
+    if gap.resolved and pair.comparison.is_below_noise:
         change += f", {BELOW_NOISE} ({number(100 * pair.comparison.noise, 2)}%)"
     if tokens is None:
         return f"{method} over {baseline}: {change}."

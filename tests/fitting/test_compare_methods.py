@@ -126,6 +126,46 @@ def test_a_cell_is_paired_by_seed():
     assert math.isinf(single["cell s 1"].high) and single["cell s 1"].basis == "none"
 
 
+def one_cell(seeds=(0, 1, 2)):
+    frame = small_study(seeds)
+    return frame[(frame["size"] == "m") & (frame["budget"] == "2")].reset_index(drop=True)
+
+
+def test_one_size_and_budget_with_several_seeds_has_a_paired_interval_over_them():
+    from scipy import stats
+
+    frame = one_cell()
+    wide = frame.pivot(index="seed", columns="label", values="loss_nats")
+    expected = stats.ttest_rel(wide["fast"], wide["base"]).confidence_interval(0.95)
+    pooled = compare(frame, "fast", "base").difference
+    assert (pooled.low, pooled.high) == pytest.approx((expected.low, expected.high), rel=1e-9)
+    assert pooled.basis == "seeds" and pooled.rests_on == "3 paired seeds of one cell"
+
+
+def test_seeds_that_do_not_match_are_compared_by_welch():
+    from scipy import stats
+
+    frame = one_cell((0, 1, 2, 3))
+    frame = frame[(frame["label"] != "fast") | (frame["seed"] < 3)]
+    frame["seed"] += 10 * (frame["label"] == "fast")
+    groups = [frame.loc[frame["label"] == label, "loss_nats"] for label in ("fast", "base")]
+    expected = stats.ttest_ind(*groups, equal_var=False).confidence_interval(0.95)
+    pooled = compare(frame, "fast", "base").difference
+    assert (pooled.low, pooled.high) == pytest.approx((expected.low, expected.high), rel=1e-9)
+    assert (pooled.basis, pooled.n_pairs, pooled.n_runs) == ("runs", 7, 7)
+    unnamed = compare(frame.drop(columns="seed"), "fast", "base").difference
+    assert (unnamed.low, unnamed.high) == (pooled.low, pooled.high)
+
+
+def test_more_seeds_are_not_more_cells():
+    """The same nine cell means behind one seed or three give the same interval over cells."""
+    frame = small_study((0,))
+    copies = [frame.assign(seed=k, run_id=frame["run_id"] + str(k)) for k in range(3)]
+    one, three = (loss_differences(check_points(f), "fast", "base")[0] for f in (frame, pd.concat(copies)))
+    assert (three.low, three.high) == pytest.approx((one.low, one.high), rel=1e-12)
+    assert (one.n_pairs, three.n_pairs, three.n_runs) == (9, 9, 54)
+
+
 def test_unknown_or_unshared_methods_are_refused():
     with pytest.raises(FittingError, match="unknown method 'fst'.*did you mean fast"):
         compare(small_study(), "fst", "base")

@@ -225,10 +225,29 @@ def find_news(db: Database, runs_dir: Path, owner: Owner) -> Iterator[Found]:
         known = tracked_runs(db)
     offsets = offsets_of(db)
     for name in names:
-        if name in known and not known[name].is_whole:
-            found = look(db, runs_dir / name, known[name], offsets.get(known[name].run, {}))
+        if name not in known:
+            continue
+        read = offsets.get(known[name].run, {})
+        if not known[name].is_whole or has_grown(f"{runs_dir}/{name}", read):
+            found = look(db, runs_dir / name, known[name], read)
             if found.journals or found.done is not None:
                 yield found
+
+
+def has_grown(run_dir: str, offsets: Mapping[int, int]) -> bool:
+    """Tell whether a run that has ended got more: bytes in one of its journals, or a journal of a next attempt.
+
+    Some microseconds a run, for thousands of them are asked at every sync.
+    """
+    journals = ((attempt, n_bytes) for attempt, n_bytes in [*offsets.items(), (max(offsets, default=0) + 1, 0)])
+    return any(size_of(f"{run_dir}/journal.a{attempt}.jsonl") > n_bytes for attempt, n_bytes in journals)
+
+
+def size_of(path: str) -> int:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - making a Path takes longer than asking
+    except OSError:
+        return 0
 
 
 def look(db: Database, run_dir: Path, run: Tracked, offsets: Mapping[int, int]) -> Found:

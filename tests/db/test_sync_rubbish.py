@@ -6,8 +6,9 @@ import pytest
 
 from db import frames
 from db.content import content_hash
+from db.engine import open_database
 from orchestrator.study import Study
-from orchestrator.sync import rebuild, sync_database
+from orchestrator.sync import rebuild, sync, sync_database
 
 BAD_LINES = [
     b"not json",
@@ -48,6 +49,49 @@ def test_a_bad_line_is_recorded_and_passed(db, folder, rows_of, values_of, bad):
     errors = rows_of(db, 'SELECT run_id, file, "offset", message, excerpt FROM ingest_errors')
     assert [error[:3] for error in errors] == [(run_dir.name, "journal.a1.jsonl", at)]
     assert errors[0][3] and errors[0][4].isprintable()
+
+
+def test_rubbish_behind_the_end_of_a_finished_run_is_recorded_by_the_next_sync(url, folder, rows_of, values_of):
+    study, run_dir = Study.at(folder.root, database=url), folder.run()
+    folder.finish(run_dir, [1, 2])
+    sync(study)
+    path = run_dir / "journal.a1.jsonl"
+    at = path.stat().st_size
+    with path.open("ab") as file:
+        file.write(b"garbage\n" + folder.line(type="metrics", step=3, tokens=3072, time=1.0, values={"loss_nats": 0.5}))
+    assert sync(study).n_errors == 1 and sync(study).n_lines == 0
+    database = open_database(url)
+    assert rows_of(database, 'SELECT file, "offset" FROM ingest_errors') == [("journal.a1.jsonl", at)]
+    assert values_of(database, run_dir.name) == {1: 10.0, 2: 5.0, 3: 0.5}
+    assert frames.runs(database)[["state", "loss_nats"]].to_numpy().tolist() == [["completed", 2.0]]
+    before = content_hash(database)
+    rebuild(study)
+    assert content_hash(database) == before
+
+
+def test_an_attempt_that_begins_after_the_end_of_a_run_is_read_too(url, folder, values_of):
+    study, run_dir = Study.at(folder.root, database=url), folder.run()
+    folder.finish(run_dir, [1, 2])
+    sync(study)
+    folder.write(run_dir, [3], resume_step=2)
+    assert sync(study).n_lines == 2 and sync(study).n_lines == 0
+    database = open_database(url)
+    assert sorted(values_of(database, run_dir.name)) == [1, 2, 3]
+    before = content_hash(database)
+    rebuild(study)
+    assert content_hash(database) == before
+
+
+def test_half_a_line_behind_the_end_of_a_finished_run_costs_no_transaction(db, folder):
+    run_dir = folder.run()
+    folder.finish(run_dir, [1, 2])
+    sync_database(db, folder.runs_dir)
+    with (run_dir / "journal.a1.jsonl").open("ab") as file:
+        file.write(b"half a li")
+    assert sync_database(db, folder.runs_dir).n_runs == 0
+    with (run_dir / "journal.a1.jsonl").open("ab") as file:
+        file.write(b"ne\n")
+    assert sync_database(db, folder.runs_dir).n_errors == 1
 
 
 def test_zero_bytes_before_a_record_do_not_cost_the_record(db, folder, values_of):

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from orchestrator.config import Experiment
-from orchestrator.grid import unused_selectors
+from orchestrator.grid import expand, unused_selectors
 from orchestrator.learning_rate import is_shared
 from orchestrator.planned import PlannedRun
 
@@ -51,7 +51,8 @@ def short_runs(runs: Sequence[PlannedRun]) -> Iterator[str]:
 
 
 def borrowed_rates(experiment: Experiment) -> Iterator[str]:
-    without_own = [method.name for method in experiment.methods if method.lr is None]
+    by_rule = {point.method for point in expand(experiment) if point.lr is None}
+    without_own = [method.name for method in experiment.methods if method.lr is None and method.name in by_rule]
     names = {name for method in experiment.methods for name in (method.name, method.method)}
     if experiment.lr is None and without_own:
         yield f"no learning rate given for {shorten(without_own)}: a rule of thumb is used; tune it (axis `lr`)"

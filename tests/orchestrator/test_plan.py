@@ -178,6 +178,14 @@ def test_borrowed_and_untuned_rates_are_warned_of():
     assert not any("learning" in line for line in warnings_of())
 
 
+def test_a_sweep_of_rates_needs_no_rule():
+    without = GRID.replace("lr: { gpt+: 0.02, angpt: 0.01 }\n", "")
+    swept = without + "grid: [{ lr: [0.01, 0.02] }]\n"
+    assert not any("learning" in line for line in warnings_of(base=swept))
+    partly = without + "grid: [{ lr: [0.01, 0.02], method: angpt }, { method: gpt+ }]\n"
+    assert any("no learning rate given for gpt+: " in line for line in warnings_of(base=partly))
+
+
 def test_a_constant_ratio_of_tokens_to_parameters_is_warned_of():
     text = GRID.replace("0.3M, 0.6M, 1.2M", "10x")
     assert any("about the same tokens per parameter everywhere" in line for line in warnings_of(base=text))

@@ -64,7 +64,8 @@ def inspect_run(study: Study, prefix: str, *, gates: str | None = None, n_window
     return {
         "run_id": loaded.job.run_id, "method": spec.method, "gate": spec.gate, "gates_in_removal": importance.gates,
         "step": loaded.step, "n_tokens": loaded.n_tokens, "loss_nats": importance.loss_nats,
-        "n_tokens_inspected": targets.numel(), "norm_ratio_repeated_to_text": norms.ratio,
+        "n_tokens_inspected": targets.numel(), "n_windows": len(targets),
+        "n_windows_of_run": loaded.job.training["evaluation"]["n_windows"], "norm_ratio_repeated_to_text": norms.ratio,
         "factor_errors": factor_errors(spec) if spec.interior().factors is not None else None,
         "layers": [{"layer": layer} | {name: column[layer] for name, column in columns.items()}
                    for layer in range(spec.depth)],

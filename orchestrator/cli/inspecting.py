@@ -1,7 +1,7 @@
 """Verbs that look into a trained model: inspect, export-checkpoint. No heavy import at the top."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,11 +36,17 @@ def inspect(
         return
     title = f"{found['run_id']}: {found['method']}, gate {found['gate']}, step {found['step']}"
     print_rows(found["layers"], title=title)
-    print(f"loss {found['loss_nats']:.4f} nats over {found['n_tokens_inspected']:,} validation tokens; "
+    print(f"loss {found['loss_nats']:.4f} nats over {found['n_tokens_inspected']:,} validation tokens{part_of(found)}; "
           f"removed with gates: {found['gates_in_removal']}")
     print(f"norm of the stream on one repeated token over that on text: {found['norm_ratio_repeated_to_text']:.3f}")
     for name, error in (found["factor_errors"] or {}).items():
         print(f"factor nu_{name}: E[1/|Wx|] is {error:+.2%} off")
+
+
+def part_of(found: dict[str, Any]) -> str:
+    """Say which part of its validation windows a run was looked at on, where it was not all."""
+    seen, of_run = found["n_windows"], found["n_windows_of_run"]
+    return "" if seen >= of_run else f" (the first {seen} of {of_run} windows, so not the final loss)"
 
 
 def export_checkpoint(

@@ -50,6 +50,9 @@ def test_the_factors_of_angpt_are_put_to_the_test(trained, monkeypatch, capsys):
     assert scalewright(["inspect", run_id[:8]]) == 0
     shown = capsys.readouterr().out
     assert "loss_change_nats" in shown and "factor nu_qkv" in shown and "removed with gates: none" in shown
+    assert "final loss" not in shown  # all ten windows of the run were used
+    assert scalewright(["inspect", run_id[:8], "--windows", "4"]) == 0
+    assert "(the first 4 of 10 windows, so not the final loss)" in capsys.readouterr().out
     assert scalewright(["inspect", run_id[:8], "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["layers"]) == 3
 

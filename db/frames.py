@@ -160,6 +160,15 @@ def claims(db: Database) -> list[tuple[str, str, str]]:
         return [(row.run_id, row.state, row.submission_id) for row in connection.execute(query.where(unfinished))]
 
 
+def strays(db: Database) -> list[tuple[str, str]]:
+    """Return (run_id, state) of every run without a result that no known submission has; raw tuples."""
+    runs = schema.runs.c
+    query = select(runs.run_id, runs.state).order_by(runs.run_id)
+    unfinished = runs.state.not_in(["completed", "diverged"]) & runs.submission_id.is_(None)
+    with db.read() as connection:
+        return [(row.run_id, row.state) for row in connection.execute(query.where(unfinished))]
+
+
 def curves(db: Database, run_ids: Iterable[str], metric: str = "loss_nats") -> pd.DataFrame:
     """Return one metric of several runs: run_id, step, n_tokens, value; sorted by run_id and step."""
     wanted = list(dict.fromkeys(run_ids))

@@ -114,6 +114,7 @@ class Evidence:
     state: str
     done: Mapping[str, Any]
     attempts: Sequence[Mapping[str, Any]]
+    submission_id: str | None = None
 
 
 def evidence_of(connection: Connection, runs: Iterable[int]) -> dict[int, Evidence]:
@@ -123,7 +124,7 @@ def evidence_of(connection: Connection, runs: Iterable[int]) -> dict[int, Eviden
     for start in range(0, len(numbers), BATCH):
         batch = numbers[start : start + BATCH]
         attempts = rows_by_run(connection, "attempts", batch)
-        query = select(r.c.run, r.c.run_id, r.c.state, s.c.done).outerjoin(s, s.c.run == r.c.run)
-        for run, run_id, state, done in connection.execute(query.where(r.c.run.in_(batch))):
-            found[run] = Evidence(run_id, state, orjson.loads(done or "{}"), attempts.get(run, []))
+        query = select(r.c.run, r.c.run_id, r.c.state, s.c.done, r.c.submission_id).outerjoin(s, s.c.run == r.c.run)
+        for run, run_id, state, done, submission in connection.execute(query.where(r.c.run.in_(batch))):
+            found[run] = Evidence(run_id, state, orjson.loads(done or "{}"), attempts.get(run, []), submission)
     return found

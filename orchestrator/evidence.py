@@ -1,9 +1,11 @@
-"""What a run directory says about its run: outcome, attempts, last sign of life.
+"""What a run directory says about its run: outcome, attempts, last sign of life, and whether it may be tried again.
 
-Reads files only; no database, no cluster.
+Reads files only; no database, no cluster. The budget of retries has its one rule here: attempts that brought a run
+further are free, `errors_allowed` says how many may fail without.
 """
 
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,8 @@ from orchestrator.journal import attempts_in, journal_path
 
 TAIL_BYTES = 65536
 STUCK_ATTEMPTS = 5
+ERRORS_ALLOWED = 1
+NO_PROGRESS = "ended again and again before it came a token further: is the time limit too short?"
 
 
 @dataclass(frozen=True)
@@ -32,20 +36,23 @@ class AttemptFacts:
 
     def is_of(self, cluster: str | None, job_id: str | None) -> bool:
         """Tell whether this attempt was made by a job, named as the executor names it (`array_task`)."""
-        task = self.job.get("array_task")
-        own = str(self.job.get("job_id")) + ("" if task is None else f"_{task}")
-        return own == job_id and (cluster is None or self.job.get("cluster") == cluster)
+        return job_name(self.job) == job_id and (cluster is None or self.job.get("cluster") == cluster)
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What is on disk of one run. again: a person asked for it again ({"time", "attempts" made before})."""
+    """What is on disk of one run.
+
+    again: a person asked for it again ({"time", "attempts" made before}); errors_allowed: the budget it was last
+    submitted with.
+    """
 
     run_id: str
     done: dict[str, Any] | None
     stop: dict[str, Any] | None
     attempts: tuple[AttemptFacts, ...]
     again: dict[str, Any] | None = None
+    errors_allowed: int = ERRORS_ALLOWED
 
     @property
     def newest(self) -> AttemptFacts | None:
@@ -60,15 +67,17 @@ class RunFacts:
         """Count the errors in a row, the newest attempt first, without a token more than before them."""
         return self.count_vain({"failed"})
 
-    @property
-    def n_vain(self) -> int:
-        """The same for errors and for attempts that died without a word."""
-        return self.count_vain({"failed", None})
+    def why_failed(self, *, blamed: str = "") -> str | None:
+        """Say why the run is not to be tried again by itself, or None: the only judge of the budget of retries.
 
-    @property
-    def is_stuck(self) -> bool:
-        """Tell whether the run was ended again and again before it came a token further: its time is too short."""
-        return self.count_vain({"preempted"}) >= STUCK_ATTEMPTS
+        blamed: how its job died, where that blames the run; attempts that ended without a word count as errors then.
+        """
+        if self.n_errors > self.errors_allowed:
+            failed = [attempt for attempt in self.attempts if attempt.outcome == "failed"]
+            return last_line(failed[-1].error)
+        if blamed and self.count_vain({"failed", None}) > self.errors_allowed:
+            return blamed
+        return NO_PROGRESS if self.count_vain({"preempted"}) >= STUCK_ATTEMPTS else None
 
     def is_asked_again(self, since: float) -> bool:
         """Tell whether a person asked for the run after `since`, and no attempt has been made after that."""
@@ -77,11 +86,13 @@ class RunFacts:
         return self.newest is None or self.newest.attempt <= int(self.again["attempts"])
 
     def count_vain(self, outcomes: set[str | None]) -> int:
+        """Count the attempts that ended so, since one brought the run further or a person forgave them."""
         count, best, forgiven = 0, 0, int((self.again or {}).get("attempts", 0))
         for attempt in self.attempts:
+            if attempt.tokens > best:
+                best, count = attempt.tokens, 0
             if attempt.outcome in outcomes and attempt.attempt > forgiven:
-                count = count + 1 if attempt.tokens <= best else 1
-            best = max(best, attempt.tokens)
+                count += 1
         return count
 
 
@@ -92,7 +103,27 @@ def read_run(run_dir: Path) -> RunFacts:
     except FileNotFoundError:
         return RunFacts(run_dir.name, None, None, ())
     done, again = read_json(run_dir / "DONE.json"), read_json(run_dir / "again.json")
-    return RunFacts(run_dir.name, done, read_stop(run_dir), attempts, again)
+    return RunFacts(run_dir.name, done, read_stop(run_dir), attempts, again, read_budget(run_dir, attempts))
+
+
+def job_name(job: Mapping[str, Any]) -> str:
+    """Name the job of a journal's start record as the executors do: `array_task`, or the plain id."""
+    task = job.get("array_task")
+    return str(job.get("job_id")) + ("" if task is None else f"_{task}")
+
+
+def read_budget(run_dir: Path, attempts: Sequence[AttemptFacts]) -> int:
+    """Read how many errors the run may have; only where it had one."""
+    if all(attempt.outcome in ("completed", "stopped") for attempt in attempts):
+        return ERRORS_ALLOWED
+    spec = read_json(run_dir / "spec.json") or {}
+    return int((spec.get("settings") or {}).get("errors_allowed", ERRORS_ALLOWED))
+
+
+def last_line(error: str | None) -> str:
+    """Return the line of a traceback that names the error."""
+    lines = (error or "").strip().splitlines()
+    return lines[-1] if lines else "failed without a message"
 
 
 def read_attempt(run_dir: Path, number: int) -> AttemptFacts:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from db.engine import Database
-from db.frames import claims
-from db.store import set_run_states
-from orchestrator.evidence import read_run
+from db.frames import claims, strays
+from db.store import claim_runs, set_run_states
+from orchestrator.evidence import RunFacts, job_name, read_run
 from orchestrator.executors import local, slurm_facts
 from orchestrator.executors.carrier import say_finished
 from orchestrator.executors.processes import Process
@@ -21,6 +21,7 @@ from orchestrator.reconcile import Claim, JobFacts, Verdict, judge
 from orchestrator.study import Study
 
 OPEN_STATES = frozenset({"claimed", "queued", "running", "unknown"})
+LOST_STATES = ("planned", "interrupted", "running", "unknown")
 ABANDONED_S = 600.0
 
 
@@ -34,21 +35,28 @@ class Look:
 
 def refresh(study: Study) -> list[str]:
     """Bring the database up to date: read the journals, then look at the jobs. Returns what a person should be told."""
-    from db.engine import open_database
     from orchestrator.sync import sync
 
     receipt = sync(study)
+    return [line for line in (receipt.notice, *look_at_jobs(study)) if line]
+
+
+def look_at_jobs(study: Study) -> list[str]:
+    """Do the second half of `refresh` alone."""
+    from db.engine import open_database
+
     database = open_database(study.database)
     try:
-        look = observe(study, database)
+        return observe(study, database).talk
     finally:
         database.close()
-    return [line for line in (receipt.notice, *look.talk) if line]
 
 
 def observe(study: Study, database: Database) -> Look:
     """Judge every run whose job may still be there, write the changes, and close the chunks that are over."""
+    lonely = take_in(study, database)
     claimed = {run_id: (state, submission) for run_id, state, submission in claims(database)}
+    claimed |= {run_id: (state, "") for run_id, state in lonely.items()}
     if not claimed:
         return Look([], [])
     chunks = chunks_to_look_at(study, claimed)
@@ -59,9 +67,27 @@ def observe(study: Study, database: Database) -> Look:
         verdicts += found
         if n_open == 0 and not chunk.closed:
             close(study, chunk)
-    verdicts += abandoned(study, claimed, verdicts, chunks)
+    verdicts += abandoned(study, claimed, chunks)
     set_run_states(database, [(one.run_id, one.state, one.reason, one.evidence) for one in verdicts])
     return Look(verdicts, talk + batch_messages(study, chunks))
+
+
+def take_in(study: Study, database: Database) -> dict[str, str]:
+    """Give runs that a lost database no longer knows as submitted back to the submissions that still have them.
+
+    Returns the states of runs that seem to be at work for nobody.
+    """
+    states = dict(strays(database))
+    if not states:
+        return {}
+    for chunk in read_chunks(study.jobs_dir):
+        mine = [Path(run).name for name in chunk.packs for run in packed_runs(study, chunk, name)]
+        wanted = [run_id for run_id in mine if states.get(run_id) in LOST_STATES]
+        if wanted:
+            who = chunk.submission_id
+            claim_runs(database, wanted, who, executor=chunk.executor, snapshot=None, states=LOST_STATES)
+            states = {run_id: state for run_id, state in states.items() if run_id not in wanted}
+    return {run_id: state for run_id, state in states.items() if state in OPEN_STATES}
 
 
 def close(study: Study, chunk: Chunk) -> None:
@@ -147,7 +173,6 @@ def claims_of_pack(study: Study, chunk: Chunk, name: str) -> Iterator[tuple[Path
         batch_stopped=stopped["message"] if stopped else None,
         raised=(read_json(submission_dir / name / "failed.json") or {}).get("error"),
         started=(submission_dir / name / "started.json").exists(),
-        errors=pack.retry["errors"],
     )
     for run_dir in pack.runs:
         yield Path(run_dir), claim
@@ -156,16 +181,29 @@ def claims_of_pack(study: Study, chunk: Chunk, name: str) -> Iterator[tuple[Path
 def abandoned(
     study: Study,
     claimed: Mapping[str, tuple[str, str]],
-    verdicts: Sequence[Verdict],
     chunks: Sequence[Chunk],
 ) -> list[Verdict]:
-    """Free the runs whose submission died before it made a job for them."""
+    """Judge the runs that are in no job that anybody recorded.
+
+    Those whose submission died before it made a job are free; of the others only their own files can tell.
+    """
     in_chunks = {Path(run).name for chunk in chunks for name in chunk.packs for run in packed_runs(study, chunk, name)}
-    free: list[Verdict] = []
+    found: list[Verdict] = []
     for run_id, (state, submission) in claimed.items():
-        if state == "claimed" and run_id not in in_chunks and is_dead(study, submission):
-            free.append(Verdict(run_id, "interrupted", "its submission ended before the job was made", {}))
-    return free
+        if state not in OPEN_STATES or run_id in in_chunks or not is_dead(study, submission):
+            continue
+        if state == "claimed":
+            found.append(Verdict(run_id, "interrupted", "its submission ended before the job was made", {}))
+        elif verdict := judge_alone(read_run(study.run_dir(run_id))):
+            found.append(verdict)
+    return found
+
+
+def judge_alone(run: RunFacts) -> Verdict | None:
+    """Judge a run of whose job no record is left."""
+    job = (run.newest.job if run.newest else None) or {}
+    claim = Claim("", "", job.get("cluster"), job_name(job), 0.0, started=run.newest is not None)
+    return judge(run, JobFacts("absent"), claim, time.time())
 
 
 def packed_runs(study: Study, chunk: Chunk, name: str) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.evidence import RunFacts
+from orchestrator.evidence import RunFacts, last_line
 
 GRACE_S = 120.0
 QUIET_S = 300.0
@@ -45,7 +45,6 @@ class Claim:
     batch_stopped: str | None = None
     started: bool = False
     raised: str | None = None
-    errors: int = 1
 
 
 @dataclass(frozen=True)
@@ -102,10 +101,10 @@ def judge_running(run: RunFacts, job: JobFacts, claim: Claim, now: float) -> Jud
     if newest.outcome is None:
         silent_s = now - newest.last_sign
         return "running", f"no sign of life for {silent_s / 60:.0f} min" if silent_s > QUIET_S else ""
-    if newest.outcome == "failed" and run.n_errors > claim.errors:
-        return "failed", last_line(newest.error)
     if newest.outcome == "stopped":
         return stopped(run)
+    if why := run.why_failed():
+        return "failed", why
     return "queued", f"to be continued after {newest.outcome}"
 
 
@@ -120,12 +119,10 @@ def judge_ended(run: RunFacts, job: JobFacts, claim: Claim, now: float) -> Judge
         return stopped(run)
     if newest is None:
         return judge_never_started(run, job, claim)
+    if why := run.why_failed(blamed=died(job) if newest.outcome is None and job.code in DEADLY else ""):
+        return "failed", why
     if newest.outcome == "failed":
-        return ("failed" if run.n_errors > claim.errors else "interrupted"), last_line(newest.error)
-    if run.is_stuck:
-        return "failed", "ended again and again before it came a token further: is the time limit too short?"
-    if newest.outcome is None and job.code in DEADLY:
-        return ("failed" if run.n_vain > claim.errors else "interrupted"), died(job)
+        return "interrupted", last_line(newest.error)
     return "interrupted", died(job) if newest.outcome is None else f"{newest.outcome}; {died(job)}"
 
 
@@ -173,8 +170,3 @@ def stopped(run: RunFacts) -> tuple[str, str]:
 
 def died(job: JobFacts) -> str:
     return ": ".join(part for part in (job.code.lower().replace("_", " "), job.reason) if part) or "its process is gone"
-
-
-def last_line(error: str | None) -> str:
-    lines = (error or "").strip().splitlines()
-    return lines[-1] if lines else "failed without a message"

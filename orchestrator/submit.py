@@ -63,7 +63,7 @@ def submit(study: Study, database: Database, runs: Sequence[PlannedRun], order: 
     wanted = set(claimed)
     mine = [run for run in runs if run.run_id in wanted]
     for run in mine:
-        write_spec(study, run, order.resources.profile(run.profile))
+        write_spec(study, run, order)
     packs = make_packs(study, mine, order, n_free_cores(study))
     write_packs(study, submission_id, packs, snapshot, order)
     n_jobs = EXECUTORS[order.executor](study, database, submission_id, packs, order)
@@ -92,13 +92,15 @@ def check_executor(order: Order) -> None:
         slurm.check_reachable()
 
 
-def write_spec(study: Study, run: PlannedRun, profile: Profile) -> None:
+def write_spec(study: Study, run: PlannedRun, order: Order) -> None:
     """Write the run directory's spec.json; a stop request of an earlier time is taken back by who submits again."""
+    profile = order.resources.profile(run.profile)
+    place = {"threads": profile.threads, "devices": profile.devices, "errors_allowed": order.retry.errors}
     record = {
         "format": SPEC_FORMAT,
         "run_id": run.run_id,
         "identity": run.spec.to_dict(),
-        "settings": {"threads": profile.threads, "devices": profile.devices} | run.settings,
+        "settings": place | run.settings,
         "planned": run.planned,
     }
     write_json(study.run_dir(run.run_id) / "spec.json", record)

@@ -25,6 +25,7 @@ from db.rows import insert_runs, run_row
 from db.states import change_states
 from db.tracked import Tracked, offsets_of, tracked_runs
 from db.upgrade import free_name
+from orchestrator.evidence import read_run
 from orchestrator.journal import NAME
 from orchestrator.journal_lines import note_error, read_lines
 from orchestrator.outcomes import next_state
@@ -171,12 +172,12 @@ def ingest(db: Database, runs_dir: Path, owner: Owner, receipt: SyncReceipt) -> 
             for part in read_journal(found, attempt, path, offset, keys):
                 unstored.add(part)
                 if unstored.n_rows >= FLUSH_ROWS:
-                    flush(db, owner, unstored, receipt)
+                    flush(db, owner, unstored, receipt, runs_dir)
         if found.done is not None:
             unstored.done[found.run] = found.done
         if len(unstored.parts) + len(unstored.done) >= FLUSH_PARTS:
-            flush(db, owner, unstored, receipt)
-    flush(db, owner, unstored, receipt)
+            flush(db, owner, unstored, receipt, runs_dir)
+    flush(db, owner, unstored, receipt, runs_dir)
 
 
 @dataclass
@@ -192,7 +193,7 @@ class Unstored:
         self.n_rows += len(part.metrics) + len(part.layers)
 
 
-def flush(db: Database, owner: Owner, unstored: Unstored, receipt: SyncReceipt) -> None:
+def flush(db: Database, owner: Owner, unstored: Unstored, receipt: SyncReceipt, runs_dir: Path) -> None:
     """Store what was read in one transaction that also proves that the lease is still ours; then forget it."""
     parts, done = unstored.parts, unstored.done
     if not parts and not done:
@@ -202,7 +203,8 @@ def flush(db: Database, owner: Owner, unstored: Unstored, receipt: SyncReceipt) 
         touched = apply_parts(connection, parts) | set(done)
         refresh_results(connection, touched, done)
         seen = evidence_of(connection, touched).values()
-        changes = [next_state(one) for one in seen if not receipt.anew or one.state == "planned" or one.done]
+        fresh = [one for one in seen if not receipt.anew or one.state == "planned" or one.done]
+        changes = [next_state(one, lambda run_id: read_run(runs_dir / run_id)) for one in fresh]
         n_changes = change_states(connection, [change for change in changes if change])
     db.shorten_log(LONGEST_LOG)
     receipt.n_changes += n_changes

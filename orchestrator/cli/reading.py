@@ -39,14 +39,18 @@ def register(app: typer.Typer) -> None:
 def sync(place: PLACE = None, as_json: JSON = False) -> None:
     """Read what jobs wrote into the database. Example: scalewright sync experiments.yaml"""
     from orchestrator.errors import Partial
+    from orchestrator.observe import look_at_jobs
     from orchestrator.sync import sync as sync_study
     from orchestrator.targets import find_study
 
-    receipt = sync_study(find_study([place] if place else [])[0], wait_s=SYNC_WAIT_S)
+    study = find_study([place] if place else [])[0]
+    receipt = sync_study(study, wait_s=SYNC_WAIT_S)
     if receipt.notice:
         print(receipt.notice, file=sys.stderr)
     if receipt.skipped:
         raise Partial(f"{receipt.skipped}; nothing was read")
+    for line in look_at_jobs(study):
+        print(f"scalewright: {line}", file=sys.stderr)
     print_json(receipt.summary()) if as_json else print(receipt.sentence())
 
 

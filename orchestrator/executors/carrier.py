@@ -114,8 +114,8 @@ def reason_to_skip(submission_dir: Path, pack: Pack, run_dir: Path) -> str | Non
         return "it has its outcome"
     if (run_dir / "stop").exists():
         return "it was asked to stop"
-    if not may_retry(run_dir, pack):
-        return "its retries are used up"
+    if why := read_run(run_dir).why_failed():
+        return f"its retries are used up: {why}"
     stopped = read_json(submission_dir / "batch_stopped.json")
     return str(stopped["message"]) if stopped else None
 
@@ -159,7 +159,7 @@ def error_key(error: str) -> str:
 def conclude(job_dir: Path, pack: Pack, outcomes: dict[str, str]) -> None:
     """Requeue the job if it was asked to end or has a run to retry; otherwise see whether the submission is over."""
     open_runs = [run_dir for run_dir in map(Path, pack.runs) if reason_to_skip(job_dir.parent, pack, run_dir) is None]
-    if signals.requested() and open_runs and not any(read_run(run_dir).is_stuck for run_dir in open_runs):
+    if signals.requested() and open_runs:
         requeue("asked to end")
         return
     retry = [run_dir for run_dir in open_runs if outcomes.get(run_dir.name) == "failed"]
@@ -173,10 +173,6 @@ def conclude(job_dir: Path, pack: Pack, outcomes: dict[str, str]) -> None:
 
 def packs_of(submission_dir: Path) -> list[Path]:
     return [path.parent for path in submission_dir.glob("*/pack.json")]
-
-
-def may_retry(run_dir: Path, pack: Pack) -> bool:
-    return read_run(run_dir).n_errors <= pack.retry["errors"]
 
 
 def requeue(why: str) -> None:

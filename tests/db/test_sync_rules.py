@@ -99,7 +99,7 @@ def test_a_run_without_result_has_no_final_loss(db, folder):
         (["preempted", None], "running"),
         (["failed"], "interrupted"),
         (["failed", "failed"], "failed"),
-        (["failed", "preempted", "failed"], "interrupted"),
+        (["failed", "preempted", "failed"], "failed"),  # at the same token
         (["fenced", None], "running"),
     ],
 )

@@ -1,5 +1,7 @@
 """A run's state follows from evidence; doubt is called unknown and never started again by itself."""
 
+from dataclasses import replace
+
 import pytest
 
 from orchestrator.evidence import AttemptFacts, RunFacts
@@ -124,3 +126,17 @@ def test_a_run_that_is_ended_before_it_comes_a_token_further_fails_instead_of_lo
 def test_a_requeued_attempt_keeps_its_run_queued_not_dead():
     verdict = judge(run(attempt("preempted")), JobFacts("pending", "REQUEUED", "BeginTime"), CLAIM, NOW)
     assert verdict.state == "queued"
+
+
+def test_errors_are_forgiven_by_any_attempt_that_brought_the_run_further():
+    mixed = [attempt("failed", tokens=100, error="x", number=1), attempt("preempted", tokens=500, number=2)]
+    once_more = [*mixed, attempt("failed", tokens=500, error="x", number=3)]
+    assert state(run(*once_more), JobFacts("ended", "COMPLETED")) == "interrupted"
+    twice_more = [*once_more, attempt("failed", tokens=500, error="x", number=4)]
+    assert state(run(*twice_more), JobFacts("ended", "COMPLETED")) == "failed"
+
+
+@pytest.mark.parametrize(("allowed", "found"), [(0, "failed"), (1, "interrupted"), (2, "interrupted")])
+def test_the_budget_of_errors_is_the_one_the_run_was_submitted_with(allowed, found):
+    one = replace(run(attempt("failed", error="x")), errors_allowed=allowed)
+    assert state(one, JobFacts("ended", "COMPLETED")) == found

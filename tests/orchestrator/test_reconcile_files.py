@@ -47,7 +47,8 @@ def test_errors_in_a_row_count_until_tokens_advance_or_somebody_forgives_them(tm
     attempt(tmp_path, "failed", 200)
     attempt(tmp_path, None, 200)
     run = read_run(tmp_path)
-    assert (run.n_errors, run.n_vain) == (1, 2)
+    assert run.n_errors == 1 and run.why_failed() is None
+    assert run.why_failed(blamed="out of memory") == "out of memory"
 
 
 def test_a_stop_file_made_by_hand_means_cancel(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from orchestrator.control import stop
 from orchestrator.errors import Partial, UserError
 from orchestrator.executors import slurm_commands as commands
 from orchestrator.executors.records import read_chunks
+from orchestrator.journal import Journal
 from orchestrator.observe import refresh
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -217,6 +219,60 @@ def test_a_node_failure_with_a_requeue_is_a_run_that_waits(fake, site):
     slurm.set("1000", "PREEMPTED", "BeginTime")
     assert one.states() == ["queued"]
     assert one.on().n_claimed == 0
+
+
+def play_attempt(run_dir, outcome, *, task=None, tokens=100):
+    """Write what an attempt of the first array (or job) leaves behind."""
+    job = {"cluster": "fake", "job_id": "1000", "restart": 0, "array_task": task}
+    journal = Journal.open(run_dir, {"run_id": run_dir.name, "token": "t", "job": job, "resume_tokens": 0})
+    journal.metrics(1, tokens, {"loss_nats": 1.0})
+    if outcome:
+        journal.end(outcome, 1, tokens, error="RuntimeError: x" if outcome == "failed" else None)
+    journal.close()
+
+
+@pytest.mark.parametrize("outcome", ["preempted", "failed"])
+def test_a_run_whose_job_may_go_on_with_it_is_never_free_while_the_cluster_is_silent(fake, site, outcome):
+    slurm, one = fake(), site(1)
+    one.on()
+    slurm.set("1000", "RUNNING")
+    play_attempt(one.dir(0), outcome)
+    slurm.down("squeue", "sacct")
+    assert one.states() == ["queued"]
+    assert one.on().n_claimed == 0 and len(slurm.calls("sbatch")) == 1
+
+
+def test_a_waiting_run_shows_why_it_waits_now(fake, site):
+    slurm, two = fake(), site(2)
+    two.on()
+    for reason in ("Priority", "Resources", "ReqNodeNotAvail, UnavailableNodes:n3", "DependencyNeverSatisfied"):
+        slurm.set("1000_0", "PENDING", reason)
+        assert two.states() == ["queued", "queued"] and two.reason(0) == reason
+
+
+def test_runs_whose_database_was_lost_belong_to_their_jobs_again(fake, site):
+    slurm, three = fake(), site(3)
+    three.on()
+    for index, outcome in ((0, None), (1, "preempted")):
+        slurm.set(f"1000_{index}", "RUNNING")
+        play_attempt(three.dir(index), outcome, task=index)
+    slurm.set("1000_1", "PREEMPTED", "BeginTime")
+    three.database.close()
+    Path(three.study.database).unlink()
+    again = Site(three.study.root, 3)
+    assert again.states() == ["running", "queued", "queued"]
+    assert again.on().n_claimed == 0 and len(slurm.calls("sbatch")) == 1
+    again.database.close()
+
+
+def test_runs_whose_job_records_were_lost_are_judged_by_their_own_files(fake, site):
+    fake()
+    three = site(3)
+    three.on()
+    for index, outcome in ((0, "preempted"), (1, None)):
+        play_attempt(three.dir(index), outcome, task=index)
+    shutil.rmtree(three.study.jobs_dir)
+    assert three.states() == ["interrupted", "running", "unknown"]
 
 
 def test_squeue_lines_of_waiting_arrays_name_each_element():

@@ -38,6 +38,14 @@ class NamedPack:
         return sum(one.wall_s or 0.0 for one in self.work) / self.profile.at_once
 
 
+@dataclass(frozen=True)
+class Turn:
+    """How an array takes part in `max_parallel`: its jobs at once, and in whose lane it waits for its turn."""
+
+    throttle: int | None
+    lane: int
+
+
 def cheap_first(work: Sequence[Work]) -> list[Work]:
     return sorted(work, key=lambda one: (one.cost, one.run_id))
 
@@ -70,3 +78,30 @@ def by_profile(work: Sequence[Work]) -> dict[str, list[Work]]:
 def chunks(n_jobs: int, largest: int) -> list[range]:
     """Cut `n_jobs` array elements into arrays of at most `largest`."""
     return [range(start, min(start + largest, n_jobs)) for start in range(0, n_jobs, largest)]
+
+
+def take_turns(arrays: Sequence[Sequence[NamedPack]], n_places: int | None) -> list[Turn]:
+    """Deal `n_places` to arrays so that never more jobs run at once, however many arrays there are.
+
+    Arrays of a resource class share a lane, and so do classes where there are fewer places than classes; the arrays of
+    a lane run one after another. Each lane has a place; the others go where the most work is for each.
+    """
+    classes = list(dict.fromkeys(array[0].profile_name for array in arrays))
+    if n_places is None:
+        return [Turn(None, classes.index(array[0].profile_name)) for array in arrays]
+    n_lanes = min(len(classes), n_places)
+    lanes = [classes.index(array[0].profile_name) % n_lanes for array in arrays]
+    places = deal_places(arrays, lanes, n_places)
+    return [Turn(min(places[lane], len(array)), lane) for array, lane in zip(arrays, lanes, strict=True)]
+
+
+def deal_places(arrays: Sequence[Sequence[NamedPack]], lanes: Sequence[int], n_places: int) -> dict[int, int]:
+    """Return the places of each lane, no more than it has jobs at once."""
+    places = dict.fromkeys(lanes, 1)
+    cost, widest = dict.fromkeys(lanes, 0.0), dict.fromkeys(lanes, 0)
+    for array, lane in zip(arrays, lanes, strict=True):
+        cost[lane] += sum(one.cost for pack in array for one in pack.work)
+        widest[lane] = max(widest[lane], len(array))
+    while sum(places.values()) < n_places and (open_ := [lane for lane in places if places[lane] < widest[lane]]):
+        places[max(open_, key=lambda lane: cost[lane] / places[lane])] += 1
+    return places

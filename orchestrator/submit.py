@@ -7,7 +7,7 @@ each chunk's record is written before its jobs are started. Whoever comes next f
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from db.engine import Database
 from db.store import SubmittedJob, claim_runs, record_submission, set_run_states
@@ -18,7 +18,7 @@ from orchestrator.executors.lanes import write_lanes
 from orchestrator.executors.processes import Process
 from orchestrator.executors.records import Chunk, Pack, read_chunks, write_json
 from orchestrator.planned import PlannedRun
-from orchestrator.scheduler import NamedPack, Work, balance, by_profile, cheap_first, group
+from orchestrator.scheduler import NamedPack, Work, balance, by_profile, cheap_first, group, take_turns
 from orchestrator.snapshot import Snapshot, code_root, take_snapshot
 from orchestrator.spec import SPEC_FORMAT
 from orchestrator.study import Study
@@ -211,16 +211,20 @@ def submit_slurm(study: Study, database: Database, submission_id: str, packs: Se
     limits = slurm.read_limits()
     n_allowed = slurm.n_jobs_allowed(limits)
     parts = slurm.arrays(packs[:n_allowed], limits)
-    for number, part in enumerate(parts):
-        throttle = max(1, order.max_parallel // len(parts)) if order.max_parallel else None
+    n_places, before = places_left(study, order.max_parallel)
+    after: dict[int, list[str]] = {}
+    for number, (part, turn) in enumerate(zip(parts, take_turns(parts, n_places), strict=True)):
         chunk = new_chunk(submission_id, "slurm", part, part[0].profile_name)
+        if n_places is not None:
+            chunk = replace(chunk, throttle=turn.throttle, after=after.get(turn.lane, before))
         try:
-            chunk = slurm.launch(study.jobs_dir, chunk, part, throttle, limits)
+            chunk = slurm.launch(study.jobs_dir, chunk, part, limits)
         except UserError as refusal:
             rest = [pack for later in parts[number:] for pack in later] + list(packs[n_allowed:])
             free(database, rest, str(refusal))
             raise Partial(f"{number} arrays were submitted, then: {refusal}") if number else refusal from None
         record_jobs(study, database, chunk, part)
+        after[turn.lane] = [chunk.job_id] if chunk.job_id else chunk.after
     if len(packs) > n_allowed:
         free(database, packs[n_allowed:], "the site takes no more jobs of this user now")
         runs = sum(len(pack.work) for pack in packs[n_allowed:])
@@ -228,6 +232,20 @@ def submit_slurm(study: Study, database: Database, submission_id: str, packs: Se
             f"{n_allowed} jobs were submitted, as many as the site lets you have; submit again later for {runs} runs"
         )
     return len(packs)
+
+
+def places_left(study: Study, max_parallel: int | None) -> tuple[int | None, list[str]]:
+    """Return how many jobs of this study may run besides those submitted before, and the arrays to wait for.
+
+    Where those have all the places, the new ones have them all when those are over.
+    """
+    if max_parallel is None:
+        return None, []
+    there = [chunk for chunk in read_chunks(study.jobs_dir) if chunk.executor == "slurm" and chunk.job_id]
+    known = {chunk.job_id: chunk for chunk in there}
+    first = [chunk for chunk in there if not known.keys() & set(chunk.after)]
+    left = max_parallel - sum(chunk.throttle or len(chunk.packs) for chunk in first)
+    return (left, []) if left > 0 else (max_parallel, sorted(job for job in known if job))
 
 
 def free(database: Database, packs: Sequence[NamedPack], why: str) -> None:

@@ -68,7 +68,8 @@ class Pack:
 class Chunk:
     """Jobs handed over in one call: an array of a SLURM cluster, or the packs of one local launch.
 
-    job_id: SLURM's array id, None until its reply arrived; jobs: the local jobs by pack, each a named process.
+    job_id: SLURM's array id, None until its reply arrived; jobs: the local jobs by pack, each a named process;
+    throttle: its jobs at once; after: ids of arrays that must be over before it begins.
     """
 
     uuid: str
@@ -81,6 +82,8 @@ class Chunk:
     job_id: str | None = None
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     submitter: dict[str, Any] = field(default_factory=dict)
+    throttle: int | None = None
+    after: list[str] = field(default_factory=list)
     closed: bool = False
 
     @classmethod

@@ -66,7 +66,7 @@ def n_jobs_allowed(limits: Limits) -> int:
     return max(0, limits.max_submit_jobs - sum(one.state in ("PENDING", "RUNNING") for one in queue))
 
 
-def launch(jobs_dir: Path, chunk: Chunk, packs: Sequence[NamedPack], throttle: int | None, limits: Limits) -> Chunk:
+def launch(jobs_dir: Path, chunk: Chunk, packs: Sequence[NamedPack], limits: Limits) -> Chunk:
     """Submit one array and return its chunk with the job id.
 
     Raises UserError when the cluster refuses; a chunk whose reply was lost comes back without a job id, to be adopted.
@@ -75,7 +75,7 @@ def launch(jobs_dir: Path, chunk: Chunk, packs: Sequence[NamedPack], throttle: i
     chunk = replace(chunk, cluster=limits.cluster)
     carry(submission_dir, chunk, wall_minutes(packs))
     chunk.write(jobs_dir)
-    executor = make_executor(submission_dir, chunk, packs, throttle)
+    executor = make_executor(submission_dir, chunk, packs)
     try:
         with environment_of_a_login_shell():
             jobs = executor.submit_array([Carrier(str(submission_dir / name)) for name in chunk.packs])
@@ -115,7 +115,7 @@ def environment_of_a_login_shell() -> Iterator[None]:
 # --- what a job asks for and starts with -----------------------------------------------------------------------------
 
 
-def make_executor(submission_dir: Path, chunk: Chunk, packs: Sequence[NamedPack], throttle: int | None) -> Any:
+def make_executor(submission_dir: Path, chunk: Chunk, packs: Sequence[NamedPack]) -> Any:
     from submitit import SlurmExecutor
 
     pack = Pack.read(submission_dir / chunk.packs[0])
@@ -127,11 +127,18 @@ def make_executor(submission_dir: Path, chunk: Chunk, packs: Sequence[NamedPack]
         time=wall_minutes(packs),
         signal_delay_s=SIGNAL_BEFORE_END_S,
         wckey=None,
-        array_parallelism=throttle or len(packs),
+        array_parallelism=chunk.throttle or len(packs),
         setup=setup_lines(submission_dir, chunk, pack, packs[0].profile),
-        additional_parameters={"requeue": True} | dict(packs[0].profile.sbatch),
+        additional_parameters={"requeue": True} | dict(packs[0].profile.sbatch) | dependency(chunk, packs[0].profile),
     )
     return executor
+
+
+def dependency(chunk: Chunk, profile: Profile) -> dict[str, str]:
+    """Make a chunk wait for those whose turn is before its own, besides what the profile itself waits for."""
+    turns = [f"afterany:{':'.join(chunk.after)}"] if chunk.after else []
+    wanted = [str(profile.sbatch["dependency"])] if "dependency" in profile.sbatch else []
+    return {"dependency": ",".join(wanted + turns)} if turns else {}
 
 
 def asked(profile: Profile) -> dict[str, Any]:

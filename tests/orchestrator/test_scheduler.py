@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.scheduler import Work, balance, by_profile, chunks, group
+from orchestrator.config_resources import Profile
+from orchestrator.scheduler import NamedPack, Work, balance, by_profile, chunks, group, take_turns
 
 costs = st.lists(st.floats(0.1, 1e4), min_size=1, max_size=60)
 
@@ -49,3 +50,23 @@ def test_the_resource_class_with_the_cheapest_run_comes_first():
 def test_unplanned_times_fall_back_to_flops():
     heavy, light = Work("a", "a", None, flops=1e12), Work("b", "b", None, flops=1e9)
     assert [one.run_id for one in balance([heavy, light], 1)[0]] == ["b", "a"]
+
+
+def array(profile, n_jobs, cost=1.0):
+    return [NamedPack(f"p{i}", (Work(f"r{i}", "/r", cost),), profile, Profile()) for i in range(n_jobs)]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 9)), min_size=1, max_size=9), st.integers(1, 40))
+def test_arrays_never_have_more_jobs_at_once_than_there_are_places(sizes, n_places):
+    arrays = [array(profile, n_jobs) for profile, n_jobs in sorted(sizes)]
+    turns = take_turns(arrays, n_places)
+    lanes = {turn.lane: max(one.throttle for one in turns if one.lane == turn.lane) for turn in turns}
+    assert sum(lanes.values()) <= n_places and all(turn.throttle >= 1 for turn in turns)
+    wanted = sum(max(len(a) for a, t in zip(arrays, turns, strict=True) if t.lane == lane) for lane in lanes)
+    assert sum(lanes.values()) == min(n_places, wanted)  # and no place is wasted
+
+
+def test_places_go_where_the_work_is_and_arrays_of_a_class_wait_for_each_other():
+    turns = take_turns([array("small", 10), array("large", 10, cost=9.0), array("large", 3)], 8)
+    assert [(turn.throttle, turn.lane) for turn in turns] == [(1, 0), (7, 1), (3, 1)]
+    assert [turn.throttle for turn in take_turns([array("small", 10)], None)] == [None]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -110,6 +111,38 @@ def test_the_cheapest_runs_are_the_first_elements(fake, site):
         json.loads((five.study.jobs_dir / chunk.submission_id / name / "pack.json").read_text()) for name in chunk.packs
     ]
     assert [Path(run).name for pack in packs for run in pack["runs"]] == five.ids  # planned seconds grow with the seed
+
+
+def shares(one):
+    """Each array's jobs at once and what it waits for, as its script says."""
+    scripts = [path.read_text() for path in sorted(one.study.jobs_dir.glob("*/logs/*submission.sh"))]
+    scripts.sort(key=lambda text: [chunk.uuid in text for chunk in read_chunks(one.study.jobs_dir)].index(True))
+    found = (re.search(r"--array=\S+%(\d+)", text) for text in scripts)
+    waits = (re.search(r"--dependency=(\S+)", text) for text in scripts)
+    return [(int(at_once[1]), wait and wait[1]) for at_once, wait in zip(found, waits, strict=True)]
+
+
+def test_the_arrays_of_a_class_have_all_places_one_after_another(fake, site):
+    fake(max_array=10)
+    many = site(25)
+    many.on(max_parallel=3)
+    assert shares(many) == [(3, None), (3, "afterany:1000"), (3, "afterany:1010")]
+
+
+def test_a_second_submission_takes_the_places_left_and_a_third_waits_for_both(fake, site):
+    fake()
+    nine = site(9)
+    parts = [nine.runs[start : start + 3] for start in (0, 3, 6)]
+    for nine.runs in parts:
+        nine.on(max_parallel=4)
+    assert shares(nine) == [(3, None), (1, None), (3, "afterany:1000:1003")]
+
+
+def test_a_dependency_of_the_profile_stays_beside_the_turn(fake, site):
+    fake(max_array=2)
+    four = site(4)
+    four.on(max_parallel=1, profile={"sbatch": {"dependency": "afterok:77"}})
+    assert shares(four) == [(1, "afterok:77"), (1, "afterok:77,afterany:1000")]
 
 
 def test_a_lost_reply_is_adopted_by_its_comment_at_once(fake, site):

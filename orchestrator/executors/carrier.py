@@ -157,14 +157,18 @@ def error_key(error: str) -> str:
 
 
 def conclude(job_dir: Path, pack: Pack, outcomes: dict[str, str]) -> None:
-    """Requeue the job if it was asked to end or has a run to retry; otherwise see whether the submission is over."""
+    """Requeue the job if it was asked to end or has more to do; otherwise see whether the submission is over.
+
+    More to do: a run to retry, or runs that had no turn, since on several devices an error ends the process.
+    """
     open_runs = [run_dir for run_dir in map(Path, pack.runs) if reason_to_skip(job_dir.parent, pack, run_dir) is None]
     if signals.requested() and open_runs:
         requeue("asked to end")
         return
     retry = [run_dir for run_dir in open_runs if outcomes.get(run_dir.name) == "failed"]
-    if retry:
-        requeue(f"to retry {len(retry)} failed runs")
+    no_turn = [run_dir for run_dir in open_runs if run_dir.name not in outcomes and "failed" in outcomes.values()]
+    if retry or no_turn:
+        requeue(f"{len(retry)} failed runs to retry, {len(no_turn)} that had no turn")
         return
     write_json(job_dir / "finished.json", {"outcomes": outcomes, "time": time.time(), "job": job_place()})
     if all((other / "finished.json").exists() for other in packs_of(job_dir.parent)):

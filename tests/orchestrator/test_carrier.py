@@ -1,0 +1,56 @@
+"""What a job decides when its pack is over: whether it is to be started again, and whether anybody hears of it."""
+
+import pytest
+
+from orchestrator.executors import carrier
+from orchestrator.executors.records import Pack, write_json
+from orchestrator.journal import Journal
+
+ERROR = "RuntimeError: x"
+
+
+@pytest.fixture
+def pack(tmp_path, monkeypatch):
+    """Three runs on two devices, none of which may fail twice; what the job asks for is kept, not done."""
+    asked = []
+    monkeypatch.setattr(carrier, "requeue", asked.append)
+    runs = [tmp_path / "runs" / name for name in "abc"]
+    for run_dir in runs:
+        write_json(run_dir / "spec.json", {"settings": {"errors_allowed": 0}})
+    one = Pack("s", "p0000", [str(run) for run in runs], "/root", "hash", devices=2)
+    one.write(tmp_path / "jobs" / "s" / "p0000")
+    one_life = lambda **outcomes: carrier.conclude(tmp_path / "jobs" / "s" / "p0000", one, outcomes)  # noqa: E731
+    return runs, asked, one_life
+
+
+def fail(run_dir):
+    with Journal.open(run_dir, {"run_id": run_dir.name, "token": "t", "job": {}, "resume_tokens": 0}) as journal:
+        journal.end("failed", 0, 0, error=ERROR)
+
+
+def finish(run_dir):
+    write_json(run_dir / "DONE.json", {"outcome": "completed"})
+
+
+def test_runs_that_had_no_turn_after_an_error_get_one_in_a_new_process(pack):
+    (a, b, c), asked, one_life = pack
+    fail(a)
+    one_life(a="failed")
+    assert len(asked) == 1 and "2 that had no turn" in asked[0]
+    finish(b), finish(c)
+    one_life(a="skipped", b="completed", c="completed")
+    assert len(asked) == 1
+
+
+def test_a_pack_in_which_all_had_their_turn_is_over_even_with_runs_that_failed(pack):
+    (a, b, c), asked, one_life = pack
+    fail(a), finish(b), finish(c)
+    one_life(a="failed", b="completed", c="completed")
+    assert asked == []
+
+
+def test_a_run_that_another_attempt_took_over_is_no_reason_to_start_again(pack):
+    (_, b, c), asked, one_life = pack
+    finish(b), finish(c)
+    one_life(a="fenced", b="completed", c="completed")
+    assert asked == []

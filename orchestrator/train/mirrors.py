@@ -1,97 +1,132 @@
 """Copies of a run's metrics for TensorBoard, MLflow or W&B, through Lightning's loggers; never the source of truth.
 
-A mirror lives in a thread of its own behind a queue of limited length: it may be missing, raise, hang or be slow, and
-the run goes on as if it were not there. What it could not take is counted and said once.
+The loggers work in a process of their own, for in a thread they would take the interpreter from the training loop
+(MLflow made small steps three times as long). Here is its other end: lines are written to a pipe and never waited for.
 """
 
 import contextlib
-import queue
+import fcntl
+import json
+import os
+import select
+import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from orchestrator.journal import Journal
 
-MOST_WAITING = 10_000  # records; more are dropped, never waited for
-LAST_WAIT_S = 10.0  # how long the end of a run waits for its mirrors
+ROOT = Path(__file__).parents[2]
+PROGRAM = (sys.executable, "-m", "orchestrator.train.mirror_process")
+FIRST_WAIT_S = 20.0  # at most, until the loggers are imported: else that would count as training time
+LAST_WAIT_S = 12.0  # for the last records of a run; the other process gives up a little before
+SHORT_WAIT_S = 2.0  # for those of a run that was told to stop
+MOST_BYTES = 16 << 20  # waiting to be written
+PIPE_BYTES = 1 << 20
 
 
-def tensorboard(run_dir: Path, run_id: str, options: Mapping[str, Any]) -> Any:
-    from lightning.pytorch.loggers import TensorBoardLogger
+class Mirrors:
+    """The process of all mirrors of a run; nothing that happens to it reaches the caller."""
 
-    defaults = {"save_dir": str(run_dir / "mirrors"), "name": "tensorboard", "version": ""}
-    return TensorBoardLogger(**(defaults | dict(options)))
-
-
-def mlflow(run_dir: Path, run_id: str, options: Mapping[str, Any]) -> Any:
-    from lightning.pytorch.loggers import MLFlowLogger
-
-    place = {"tracking_uri": f"file:{run_dir.parent.parent}/mlruns"}
-    defaults = {"experiment_name": "scalewright", "run_name": run_id, **place}
-    return MLFlowLogger(**(defaults | dict(options)))
-
-
-def wandb(run_dir: Path, run_id: str, options: Mapping[str, Any]) -> Any:
-    from lightning.pytorch.loggers import WandbLogger
-
-    defaults = {"project": "scalewright", "id": run_id, "save_dir": str(run_dir), "offline": True}
-    return WandbLogger(**(defaults | dict(options)))
-
-
-LOGGERS: dict[str, Callable[[Path, str, Mapping[str, Any]], Any]] = {
-    "tensorboard": tensorboard,
-    "mlflow": mlflow,
-    "wandb": wandb,
-}
-
-
-class Mirror:
-    """One logger in its own thread; nothing that it does reaches the caller."""
-
-    def __init__(self, name: str, run_dir: Path, options: Mapping[str, Any], parameters: Mapping[str, Any]) -> None:
-        self.name, self.run_dir, self.options, self.parameters = name, run_dir, options, parameters
+    def __init__(self, run_dir: Path, mirrors: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]) -> None:
+        self.names = ", ".join(str(one["name"]) for one in mirrors)
+        self.status, self.last_wait_s = "failed", LAST_WAIT_S
         self.n_dropped = 0
-        self._waiting: queue.Queue[tuple[int, dict[str, float]] | None] = queue.Queue(MOST_WAITING)
-        self._thread = threading.Thread(target=self._work, name=f"mirror {name}", daemon=True)
-        self._thread.start()
+        self._unwritten = bytearray()
+        self._process = self._start()
+        self._send({"run_dir": str(run_dir.absolute()), "mirrors": list(mirrors), "parameters": parameters})
+        if self._process is not None:
+            select.select([self._process.stdout], [], [], FIRST_WAIT_S)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Hand over the values of a step; where too many wait they are dropped."""
-        try:
-            self._waiting.put_nowait((step, dict(values)))
-        except queue.Full:
-            self.n_dropped += 1
+        """Hand over the values of a step; where too much waits they are dropped."""
+        self._send({"step": step, "values": {name: float(value) for name, value in values.items()}})
 
-    def close(self, wait_s: float = LAST_WAIT_S) -> None:
-        """Let it finish, for at most `wait_s` seconds."""
-        with contextlib.suppress(queue.Full):
-            self._waiting.put_nowait(None)
-        self._thread.join(wait_s)
-        if self._thread.is_alive():
-            self._say("did not finish in time")
+    def ended(self, outcome: str) -> None:
+        """Remember how the run ended; one that was told to stop has little time left."""
+        self.status = "failed" if outcome == "failed" else "success"
+        self.last_wait_s = SHORT_WAIT_S if outcome in ("stopped", "preempted", "fenced") else LAST_WAIT_S
+
+    def close(self) -> None:
+        """Let the process finish, for some seconds at most."""
+        if self._process is None:
+            return
+        deadline = time.monotonic() + self.last_wait_s
+        self._send({"status": self.status})
+        while self._unwritten and (left_s := deadline - time.monotonic()) > 0:
+            select.select([], [self._process.stdin], [], left_s)
+            self._write()
+        self._release(deadline)
         if self.n_dropped:
             self._say(f"{self.n_dropped} records were dropped")
 
-    def _work(self) -> None:
+    def _release(self, deadline: float) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(OSError):
+            process.stdin.close()
         try:
-            logger = LOGGERS[self.name](self.run_dir, self.run_dir.name, self.options)
-            logger.log_hyperparams(dict(self.parameters))
-            while (record := self._waiting.get()) is not None:
-                logger.log_metrics(record[1], step=record[0])
-            logger.finalize("success")
-        except BaseException as trouble:  # noqa: BLE001 - whatever a logger raises must not end a run
-            self._say(f"{type(trouble).__name__}: {trouble}")
+            code = process.wait(max(0.0, deadline - time.monotonic()))
+            if code != 0:
+                self._say(f"their process ended with exit code {code}")
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            self._say("did not finish in time")
+        process.stdout.close()
+
+    def _start(self) -> Any:
+        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+        quiet = {"WANDB_SILENT": "true"}
+        own = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        try:
+            process = subprocess.Popen(
+                PROGRAM, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=quiet | os.environ | own
+            )
+        except OSError as trouble:
+            self._say(f"their process could not be started: {trouble}")
+            return None
+        assert process.stdin is not None
+        os.set_blocking(process.stdin.fileno(), False)
+        with contextlib.suppress(OSError):  # more than the limit of this user
+            fcntl.fcntl(process.stdin, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        return process
+
+    def _send(self, record: Mapping[str, Any]) -> None:
+        if self._process is None:
+            return
+        if len(self._unwritten) > MOST_BYTES:
+            self.n_dropped += 1
+        else:
+            self._unwritten += json.dumps(record).encode() + b"\n"
+        self._write()
+
+    def _write(self) -> None:
+        """Write as much as the pipe takes now."""
+        if self._process is None:
+            return
+        try:
+            while self._unwritten:
+                n_written = os.write(self._process.stdin.fileno(), self._unwritten[:PIPE_BYTES])
+                del self._unwritten[:n_written]
+        except BlockingIOError:
+            pass
+        except OSError:  # it is gone
+            self._unwritten.clear()
+            self._release(time.monotonic() + 1.0)
 
     def _say(self, what: str) -> None:
-        print(f"scalewright: mirror {self.name}: {' '.join(what.split())}; the run goes on without it", file=sys.stderr)
+        words = f"mirrors ({self.names}): {what}"
+        print(f"scalewright: {words}; the run goes on without them", file=sys.stderr, flush=True)
 
 
 class MirroredJournal:
     """A journal whose metrics and evaluations also go to mirrors; everything else is the journal's own."""
 
-    def __init__(self, journal: Journal, mirrors: Sequence[Mirror]) -> None:
+    def __init__(self, journal: Journal, mirrors: Mirrors) -> None:
         self._journal, self._mirrors = journal, mirrors
 
     def __getattr__(self, name: str) -> Any:
@@ -99,14 +134,16 @@ class MirroredJournal:
 
     def metrics(self, step: int, tokens: int, values: Mapping[str, float]) -> None:
         self._journal.metrics(step, tokens, values)
-        for mirror in self._mirrors:
-            mirror.log(step, {**values, "tokens": tokens})
+        self._mirrors.log(step, {**values, "tokens": tokens})
 
     def evaluation(self, step: int, tokens: int, values: Mapping[str, float], **details: Any) -> None:
         self._journal.evaluation(step, tokens, values, **details)
         split = details.get("split", "validation")
-        for mirror in self._mirrors:
-            mirror.log(step, {f"{split}/{name}": value for name, value in values.items()})
+        self._mirrors.log(step, {f"{split}/{name}": value for name, value in values.items()})
+
+    def end(self, outcome: str, step: int, tokens: int, **details: Any) -> None:
+        self._journal.end(outcome, step, tokens, **details)
+        self._mirrors.ended(outcome)
 
 
 @contextlib.contextmanager
@@ -120,10 +157,8 @@ def mirrored(
     if not mirrors:
         yield journal
         return
-    run_dir = Path(journal.path).parent
-    started = [Mirror(one["name"], run_dir, one.get("options") or {}, parameters) for one in mirrors]
+    started = Mirrors(Path(journal.path).parent, mirrors, parameters)
     try:
         yield MirroredJournal(journal, started)
     finally:
-        for mirror in started:
-            mirror.close()
+        started.close()

@@ -1,14 +1,20 @@
 """A mirror gets what the journal gets, and cannot fail, block or change a run whatever it does."""
 
+import importlib.util
+import io
 import json
+import sys
+import textwrap
 import threading
 import time
 
 import pytest
 
 from orchestrator.journal import Journal
-from orchestrator.train import mirrors
+from orchestrator.train import mirror_process, mirrors
 from orchestrator.train.mirrors import mirrored
+
+N_STEPS = 30
 
 
 class Recording:
@@ -27,34 +33,19 @@ class Recording:
         self.status = status
 
 
-def train(tmp_path, names):
-    """Log as a run does; return the journal's records and the seconds that it took."""
-    journal = Journal.open(tmp_path, {"run_id": "r" * 16, "resume_step": 0, "resume_tokens": 0})
-    began = time.monotonic()
-    with mirrored(journal, [{"name": name} for name in names], {"width": 64}) as both:
-        for step in range(1, 4):
-            both.metrics(step, step * 10, {"loss_nats": 1.0 / step})
-        both.evaluation(3, 30, {"loss_nats": 2.0, "bits_per_byte": 2.9}, n_tokens=99, final=True)
-        both.end("completed", 3, 30)
-    journal.close()
-    return [json.loads(line) for line in journal.path.read_text().splitlines()], time.monotonic() - began
+class Failing(Recording):
+    def log_metrics(self, values, step):
+        raise ConnectionError("no network")
 
 
-def test_a_mirror_gets_every_metric_and_evaluation(tmp_path, monkeypatch):
-    logger = Recording()
-    monkeypatch.setitem(mirrors.LOGGERS, "tensorboard", lambda *_: logger)
-    records, _ = train(tmp_path, ["tensorboard"])
-    assert [record["type"] for record in records] == ["start", "metrics", "metrics", "metrics", "evaluation", "end"]
-    assert logger.logged[0] == (1, {"loss_nats": 1.0, "tokens": 10})
-    assert logger.logged[-1] == (3, {"validation/loss_nats": 2.0, "validation/bits_per_byte": 2.9})
-    assert (logger.parameters, logger.status) == ({"width": 64}, "success")
+class FailingLast(Recording):
+    def finalize(self, status):
+        raise OSError("No space left on device")
 
 
-def test_without_mirrors_the_journal_is_the_journal(tmp_path):
-    journal = Journal.open(tmp_path, {"run_id": "r" * 16})
-    with mirrored(journal, [], {}) as same:
-        assert same is journal
-    journal.close()
+class Hanging(Recording):
+    def log_metrics(self, values, step):
+        threading.Event().wait()
 
 
 def missing(*_):
@@ -65,14 +56,24 @@ def leaving(*_):
     raise SystemExit(1)
 
 
-class Failing(Recording):
-    def log_metrics(self, values, step):
-        raise ConnectionError("no network")
+def serve(run_dir, names, records, status="success"):
+    """Do what the process beside a run does, in this one; return how often it said that it is ready."""
+    first = {"run_dir": str(run_dir), "parameters": {"width": 64}, "mirrors": [{"name": name} for name in names]}
+    lines = [first, *({"step": step, "values": values} for step, values in records), {"status": status}]
+    ready = threading.Event()
+    mirror_process.serve(io.BytesIO(b"".join(json.dumps(line).encode() + b"\n" for line in lines)), ready.set)
+    assert ready.wait(5)
 
 
-class Hanging(Recording):
-    def log_metrics(self, values, step):
-        threading.Event().wait()
+RECORDS = [(step, {"loss_nats": 1.0 / step}) for step in range(1, 4)]
+
+
+def test_a_logger_gets_every_record_and_how_the_run_ended(tmp_path, monkeypatch, capsys):
+    logger = Recording()
+    monkeypatch.setitem(mirror_process.LOGGERS, "tensorboard", lambda *_: logger)
+    serve(tmp_path, ["tensorboard"], RECORDS, "failed")
+    assert (logger.logged, logger.parameters, logger.status) == (RECORDS, {"width": 64}, "failed")
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
@@ -81,37 +82,166 @@ class Hanging(Recording):
         (missing, "ModuleNotFoundError: No module named 'mlflow'"),
         (leaving, "SystemExit: 1"),
         (lambda *_: Failing(), "ConnectionError: no network"),
+        (lambda *_: FailingLast(), "OSError: No space left on device"),
         (lambda *_: Hanging(), "did not finish in time"),
     ],
 )
-def test_a_mirror_that_fails_or_hangs_costs_the_run_nothing(tmp_path, monkeypatch, capsys, factory, complaint):
-    monkeypatch.setattr(mirrors.Mirror.close, "__defaults__", (0.5,))
+def test_a_logger_that_fails_or_hangs_says_one_line_and_costs_the_others_nothing(
+    tmp_path, monkeypatch, capsys, factory, complaint
+):
+    monkeypatch.setattr(mirror_process, "LAST_WAIT_S", 0.5)
     good = Recording()
-    monkeypatch.setitem(mirrors.LOGGERS, "mlflow", factory)
-    monkeypatch.setitem(mirrors.LOGGERS, "wandb", lambda *_: good)
-    records, seconds = train(tmp_path, ["mlflow", "wandb"])
-    assert len(records) == 6 and records[-1]["outcome"] == "completed"
-    assert len(good.logged) == 4
-    assert seconds < 5
-    assert complaint in capsys.readouterr().err
-
-
-def test_a_slow_mirror_drops_records_instead_of_making_the_run_wait(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(mirrors, "MOST_WAITING", 2)
-    monkeypatch.setattr(mirrors.Mirror.close, "__defaults__", (0.1,))
-    monkeypatch.setitem(mirrors.LOGGERS, "wandb", lambda *_: Hanging())
-    journal = Journal.open(tmp_path, {"run_id": "r" * 16})
+    monkeypatch.setitem(mirror_process.LOGGERS, "tensorboard", factory)
+    monkeypatch.setitem(mirror_process.LOGGERS, "wandb2", lambda *_: good)
     began = time.monotonic()
-    with mirrored(journal, [{"name": "wandb"}], {}) as both:
-        for step in range(1000):
-            both.metrics(step, step, {"loss_nats": 1.0})
-    journal.close()
+    serve(tmp_path, ["tensorboard", "wandb2"], RECORDS)
     assert time.monotonic() - began < 5
-    assert len(journal.path.read_text().splitlines()) == 1001
-    assert "records were dropped" in capsys.readouterr().err
+    assert good.logged == RECORDS and good.status == "success"
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1 and complaint in said[0] and said[0].startswith("scalewright: mirror tensorboard: ")
+
+
+def test_a_slow_logger_loses_records_and_they_are_counted(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(mirror_process, "MOST_WAITING", 2)
+    monkeypatch.setattr(mirror_process, "LAST_WAIT_S", 0.1)
+    monkeypatch.setitem(mirror_process.LOGGERS, "wandb", lambda *_: Hanging())
+    serve(tmp_path, ["wandb"], [(step, {"loss_nats": 1.0}) for step in range(1000)])
+    assert "(1000 of 1000 records are missing)" in capsys.readouterr().err
+
+
+def log_a_run(run_dir, names, outcome="completed"):
+    """Log as a run does; return the journal's records and the seconds that it took."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    journal = Journal.open(run_dir, {"run_id": "r" * 16, "resume_step": 0, "resume_tokens": 0})
+    began = time.monotonic()
+    with mirrored(journal, [{"name": name} for name in names], {"model": {"width": 64}}) as both:
+        for step in range(1, N_STEPS + 1):
+            both.metrics(step, step * 10, {"loss_nats": 1.0 / step, "lr": 1e-3})
+        both.evaluation(N_STEPS, 10 * N_STEPS, {"loss_nats": 2.0, "bits_per_byte": 2.9}, n_tokens=99, final=True)
+        both.end(outcome, N_STEPS, 10 * N_STEPS)
+    journal.close()
+    return [json.loads(line) for line in journal.path.read_text().splitlines()], time.monotonic() - began
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Let another program stand beside the run: Python text."""
+
+    def stand_in(text):
+        file = tmp_path / "beside.py"
+        file.write_text(textwrap.dedent(text))
+        monkeypatch.setattr(mirrors, "PROGRAM", (sys.executable, "-S", str(file)))
+
+    return stand_in
+
+
+def test_the_process_beside_a_run_gets_every_metric_and_evaluation(tmp_path, program):
+    program(f"import sys; print('ready', flush=True); open({str(tmp_path / 'got')!r}, 'w').write(sys.stdin.read())")
+    records, _ = log_a_run(tmp_path / "run", ["tensorboard"])
+    assert [record["type"] for record in records] == ["start", *["metrics"] * N_STEPS, "evaluation", "end"]
+    got = [json.loads(line) for line in (tmp_path / "got").read_text().splitlines()]
+    assert got[0]["mirrors"] == [{"name": "tensorboard"}] and got[0]["parameters"] == {"model": {"width": 64}}
+    assert got[1] == {"step": 1, "values": {"loss_nats": 1.0, "lr": 1e-3, "tokens": 10.0}}
+    assert got[-2] == {"step": N_STEPS, "values": {"validation/loss_nats": 2.0, "validation/bits_per_byte": 2.9}}
+    assert got[-1] == {"status": "success"} and len(got) == N_STEPS + 3
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("import sys; sys.exit(3)", "their process ended with exit code 3"),
+        ("import os; os.kill(os.getpid(), 11)", "their process ended with exit code -11"),
+        ("import time; print('ready', flush=True); time.sleep(99)", "did not finish in time"),
+        ("import time; time.sleep(99)", "did not finish in time"),
+    ],
+)
+def test_a_process_that_dies_or_hangs_costs_the_run_nothing(tmp_path, monkeypatch, capfd, program, text, complaint):
+    monkeypatch.setattr(mirrors, "FIRST_WAIT_S", 0.5)
+    monkeypatch.setattr(mirrors, "LAST_WAIT_S", 0.5)
+    monkeypatch.setattr(mirrors, "MOST_BYTES", 1000)
+    monkeypatch.setattr(mirrors, "PIPE_BYTES", 4096)
+    program(text)
+    records, seconds = log_a_run(tmp_path / "run", ["tensorboard", "mlflow"])
+    assert len(records) == N_STEPS + 3 and records[-1]["outcome"] == "completed"
+    assert seconds < 5
+    said = capfd.readouterr().err.splitlines()
+    assert any(complaint in line and line.startswith("scalewright: mirrors (tensorboard, mlflow): ") for line in said)
+
+
+def test_a_run_that_was_told_to_stop_waits_only_shortly(tmp_path, monkeypatch, program):
+    monkeypatch.setattr(mirrors, "SHORT_WAIT_S", 0.2)
+    program("import time; print('ready', flush=True); time.sleep(99)")
+    _, seconds = log_a_run(tmp_path / "run", ["wandb"], "preempted")
+    assert seconds < 5 < mirrors.LAST_WAIT_S
+
+
+def test_a_process_that_cannot_be_started_is_said_once(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(mirrors, "PROGRAM", (str(tmp_path / "none"),))
+    records, _ = log_a_run(tmp_path / "run", ["wandb"])
+    assert len(records) == N_STEPS + 3
+    assert len(capfd.readouterr().err.splitlines()) == 1
+
+
+def test_a_logger_whose_package_is_missing_is_named_by_the_real_process(tmp_path, monkeypatch, capfd):
+    hidden = tmp_path / "hidden" / "tensorboard.py"  # shadows the package where it is installed
+    hidden.parent.mkdir()
+    hidden.write_text("raise ModuleNotFoundError('no tensorboard here')")
+    hidden.with_name("tensorboardX.py").write_text("raise ModuleNotFoundError('no tensorboardX here')")
+    hidden.with_name("sitecustomize.py").write_text(
+        "import sys; sys.modules['torch.utils.tensorboard'] = sys.modules['tensorboard'] = None"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(hidden.parent))
+    records, _ = log_a_run(tmp_path / "run", ["tensorboard"])
+    assert len(records) == N_STEPS + 3
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("scalewright: ")]
+    assert len(said) == 1 and said[0].startswith("scalewright: mirror tensorboard: ModuleNotFoundError")
+
+
+def test_without_mirrors_the_journal_is_the_journal(tmp_path):
+    journal = Journal.open(tmp_path, {"run_id": "r" * 16})
+    with mirrored(journal, [], {}) as same:
+        assert same is journal
+    journal.close()
 
 
 def test_the_mirrors_that_a_file_may_name_are_those_there_are():
     from orchestrator.config import MIRRORS
 
-    assert set(MIRRORS) == set(mirrors.LOGGERS)
+    assert set(MIRRORS) == set(mirror_process.LOGGERS)
+
+
+def points_of_tensorboard(run_dir):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run_dir / "mirrors" / "tensorboard"), size_guidance={"scalars": 0})
+    events.Reload()
+    return [(event.step, event.value) for event in events.Scalars("loss_nats")]
+
+
+def points_of_mlflow(run_dir):
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{run_dir.parent.parent}/mlflow.db")
+    (run,) = client.search_runs([client.get_experiment_by_name("scalewright").experiment_id])
+    assert run.info.status == "FINISHED" and run.data.params["model/width"] == "64"
+    return sorted((one.step, one.value) for one in client.get_metric_history(run.info.run_id, "loss_nats"))
+
+
+def points_of_wandb(run_dir):
+    """W&B has no public reader for its file; its values stand there as decimal text."""
+    (file,) = (run_dir / "wandb").glob("offline-run-*/*.wandb")
+    content = file.read_bytes()
+    return [(step, 1.0 / step) for step in range(1, N_STEPS + 1) if str(1.0 / step).encode() in content]
+
+
+READERS = {"tensorboard": points_of_tensorboard, "mlflow": points_of_mlflow, "wandb": points_of_wandb}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_the_real_package_holds_the_values_that_the_journal_holds(tmp_path, capfd, name):
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"{name} is not installed (pip install {name})")
+    run_dir = tmp_path / "runs" / "r"
+    log_a_run(run_dir, [name])
+    assert READERS[name](run_dir) == [(step, pytest.approx(1.0 / step, rel=1e-7)) for step in range(1, N_STEPS + 1)]
+    assert "scalewright:" not in capfd.readouterr().err

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,21 +153,18 @@ def test_diagnostics_are_written_at_their_tokens_and_change_nothing(make_run: Ma
     assert done(plain)["loss_nats"] == done(watched)["loss_nats"]
 
 
-def test_metrics_also_go_to_the_mirrors_asked_for(make_run: MakeRun, read_journal: ReadJournal, monkeypatch) -> None:
+def test_metrics_also_go_to_the_mirrors_asked_for(
+    make_run: MakeRun, read_journal: ReadJournal, monkeypatch, tmp_path: Path
+) -> None:
     from orchestrator.train import mirrors
 
-    logged: list[tuple[int, dict[str, float]]] = []
-
-    class Logger:
-        def log_hyperparams(self, parameters: dict[str, Any]) -> None: ...
-        def finalize(self, status: str) -> None: ...
-        def log_metrics(self, values: dict[str, float], step: int) -> None:
-            logged.append((step, values))
-
-    monkeypatch.setitem(mirrors.LOGGERS, "tensorboard", lambda *_: Logger())
-    run_dir = make_run(settings={"mirrors": ["tensorboard"]})
-    assert train(run_dir) == "completed"
-    losses = [(step, values["loss_nats"]) for step, values in logged if "loss_nats" in values]
+    program = "import sys; print('ready', flush=True); open(sys.argv[1], 'w').write(sys.stdin.read())"
+    monkeypatch.setattr(mirrors, "PROGRAM", (sys.executable, "-S", "-c", program, str(tmp_path / "got")))
+    run_dir, plain = make_run(settings={"mirrors": ["tensorboard"]}), make_run("plain")
+    assert train(run_dir) == train(plain) == "completed"
+    assert done(run_dir)["loss_nats"] == done(plain)["loss_nats"]
+    logged = [json.loads(line) for line in (tmp_path / "got").read_text().splitlines()]
+    losses = [(one["step"], one["values"]["loss_nats"]) for one in logged if "loss_nats" in one.get("values", {})]
     assert losses == [(r["step"], r["values"]["loss_nats"]) for r in read_journal(run_dir, "metrics")]
 
 

@@ -17,6 +17,8 @@ QUIET_TICK_S = 2.0
 REASON_CHARACTERS = 60
 IN_A_JOB = ("running", "queued", "claimed")
 OVER = ("completed", "diverged", "failed", "cancelled", "held")
+TELLING = ("failed", "unknown", "held", "running", "interrupted", "queued")  # in the order of urgency
+COMMONPLACE = ("attempt ", "job ", "waits for its turn")
 ORDER = ("running", "queued", "claimed", "planned", "interrupted", "unknown", "held", "failed", "cancelled")
 SEEN_LATELY_S = 60.0
 SILENT_S = 300.0
@@ -124,9 +126,16 @@ def group_row(key: tuple[str, str], rows: Sequence[Row], now: float) -> dict[str
 
 
 def first_reason(rows: Sequence[Row], now: float) -> str:
-    """Return the reason of a run that needs a look: one that failed, is held, in doubt or silent."""
-    telling = [reason_of(row, now) for row in rows if row["state"] in ("failed", "unknown", "held", "running")]
-    return next((reason for reason in telling if reason and not reason.startswith("attempt ")), "")
+    """Return the reason of a run that needs a look: one that failed, is in doubt, held or silent, else one that waits.
+
+    A run that waits for its turn in a job that runs has nothing to tell.
+    """
+    for state in TELLING:
+        reasons = [reason_of(row, now) for row in rows if row["state"] == state]
+        telling = [reason for reason in reasons if reason and not reason.startswith(COMMONPLACE)]
+        if telling:
+            return telling[0]
+    return ""
 
 
 def reason_of(row: Row, now: float) -> str:
@@ -134,7 +143,8 @@ def reason_of(row: Row, now: float) -> str:
     silent_s = now - number(row["last_seen_at"])
     if row["state"] == "running" and silent_s > SILENT_S and number(row["last_seen_at"]):
         return f"no sign of life for {duration_text(silent_s)}"
-    return str(row["state_reason"] or "")
+    reason = row["state_reason"]
+    return reason if isinstance(reason, str) else ""  # a frame holds NaN where the database has nothing
 
 
 def newest_loss(rows: Sequence[Row]) -> float | None:

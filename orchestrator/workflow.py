@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,6 +116,7 @@ def show_status(targets: Sequence[str], *, watch: bool, each: bool, as_json: boo
     from orchestrator.observe import refresh
     from orchestrator.targets import resolve
     from orchestrator.watch import follow, headline, measure
+    from orchestrator.whereabouts import whereabouts
 
     list(say_talk(find(targets)))
     target = resolve(targets)
@@ -129,10 +130,11 @@ def show_status(targets: Sequence[str], *, watch: bool, each: bool, as_json: boo
     frame = read()
     progress = measure(frame)
     if as_json:
-        rows = frame.to_dict("records") if each else progress.groups
+        rows = json_rows(frame, whereabouts(target.study)) if each else progress.groups
         print_json({"headline": headline(progress), "states": progress.states, "left_s": progress.left_s, "rows": rows})
         return
-    print_rows(run_rows(frame) if each else progress.groups, empty="no runs; plan some with: scalewright plan")
+    rows = run_rows(frame, whereabouts(target.study)) if each else progress.groups
+    print_rows(rows, empty="no runs; plan some with: scalewright plan")
     print(headline(progress))
 
 
@@ -142,7 +144,11 @@ def find(targets: Sequence[str]) -> Study:
     return find_study(targets)[0]
 
 
-def run_rows(frame: Any) -> list[dict[str, Any]]:
+def json_rows(frame: Any, places: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [{**row, "where": places.get(row["run_id"])} for row in frame.to_dict("records")]
+
+
+def run_rows(frame: Any, places: Mapping[str, str]) -> list[dict[str, Any]]:
     """Make one row a run for the table."""
     from orchestrator.watch import duration_text, newest_loss, reason_of, tokens_text
 
@@ -153,6 +159,7 @@ def run_rows(frame: Any) -> list[dict[str, Any]]:
             "size": row["size"],
             "budget": row["budget"],
             "state": row["state"],
+            "where": places.get(row["run_id"], "") if row["state"] in ("queued", "running", "unknown") else "",
             "tokens": f"{tokens_text(row['n_tokens'])}/{tokens_text(row['n_tokens_planned'])}",
             "loss": newest_loss([row]),
             "tokens/s": row["tokens_per_s"],

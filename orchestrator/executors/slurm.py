@@ -10,8 +10,9 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from orchestrator.config_resources import Profile
 from orchestrator.errors import UserError
 from orchestrator.executors import slurm_commands as commands
 from orchestrator.executors.carrier import Carrier
-from orchestrator.executors.records import Chunk, Pack
+from orchestrator.executors.records import Chunk, Pack, chunk_path
 from orchestrator.executors.slurm_commands import Limits, read_limits
 from orchestrator.scheduler import NamedPack, chunks
 
@@ -77,7 +78,7 @@ def launch(jobs_dir: Path, chunk: Chunk, packs: Sequence[NamedPack], limits: Lim
     chunk.write(jobs_dir)
     executor = make_executor(submission_dir, chunk, packs)
     try:
-        with environment_of_a_login_shell():
+        with environment_of_a_login_shell(), redirect_stderr(StringIO()):  # submitit prints what it raises
             jobs = executor.submit_array([Carrier(str(submission_dir / name)) for name in chunk.packs])
     except Exception as trouble:  # noqa: BLE001  submitit wraps whatever sbatch said; the message tells them apart
         return after_trouble(jobs_dir, chunk, " ".join(str(trouble).split()))
@@ -87,13 +88,13 @@ def launch(jobs_dir: Path, chunk: Chunk, packs: Sequence[NamedPack], limits: Lim
 
 
 def after_trouble(jobs_dir: Path, chunk: Chunk, message: str) -> Chunk:
-    """Adopt a job whose reply was lost; take the chunk back when sbatch refused it."""
+    """Adopt a job whose reply was lost; forget the chunk when sbatch refused it: nobody is to wait for its job."""
     adopted = adopt(jobs_dir, chunk, commands.squeue()[1])
     if adopted is not None and adopted.job_id is not None:
         return adopted
     if REPLY_LOST.search(message):
         return chunk
-    replace(chunk, closed=True).write(jobs_dir)
+    chunk_path(jobs_dir, chunk.submission_id, chunk.uuid).unlink()
     said = re.search(r"(sbatch: error: .*)", message)
     raise UserError(f"the cluster refused the jobs of profile {chunk.profile}: {said[1] if said else message[:400]}")
 

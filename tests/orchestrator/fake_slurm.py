@@ -80,7 +80,7 @@ def option(arguments, name, default=""):
 
 
 def sbatch(state, arguments):
-    if state.get("refuse"):
+    if state.get("refuse") and state["next_id"] >= 1000 + state.get("refuse_after", 0):
         return (
             1,
             "",

@@ -195,3 +195,12 @@ def test_a_group_shows_the_reason_that_needs_a_look():
 def test_durations_read_as_a_person_says_them(seconds, text):
     assert duration_text(seconds) == text
     assert tokens_text(812_000) == "812k" and tokens_text(3.21e6) == "3.21M"
+
+
+def test_a_group_tells_what_most_needs_a_look_and_a_missing_reason_is_none():
+    nothing = row("running", reason=float("nan"))
+    waits = row("queued", reason="Priority")
+    assert measure_rows([nothing, waits], 1000.0).groups[0]["why"] == "Priority"
+    assert measure_rows([nothing], 1000.0).groups[0]["why"] == ""
+    bad = row("failed", reason="no such tensor")
+    assert measure_rows([waits, bad], 1000.0).groups[0]["why"] == "no such tensor"

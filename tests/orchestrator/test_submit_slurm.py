@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +15,11 @@ from orchestrator.config_resources import Profile, Resources
 from orchestrator.control import stop
 from orchestrator.errors import Partial, UserError
 from orchestrator.executors import slurm_commands as commands
+from orchestrator.executors.ownership import new_token, take_ownership
 from orchestrator.executors.records import read_chunks
 from orchestrator.journal import Journal
 from orchestrator.observe import refresh
+from orchestrator.whereabouts import whereabouts
 
 sys.path.insert(0, str(Path(__file__).parent))
 from fake_slurm import FakeSlurm  # noqa: E402
@@ -172,6 +175,25 @@ def test_a_refusal_is_the_users_error_and_frees_the_runs(fake, site):
     with slurm.state() as state:
         state["refuse"] = ""
     assert two.on().n_claimed == 2
+
+
+def test_a_refused_array_is_forgotten_though_others_of_its_submission_wait(fake, site, capfd):
+    slurm, four = fake(max_array=2, refuse_after=1, refuse="Invalid qos specification"), site(4)
+    with pytest.raises(Partial, match="1 arrays were submitted, then: .*Invalid qos"):
+        four.on()
+    assert four.states() == ["queued", "queued", "planned", "planned"] and capfd.readouterr().err == ""
+    with slurm.state() as state:
+        state["refuse"] = ""
+    assert four.on().n_claimed == 2
+
+
+def test_status_says_which_job_has_a_run(fake, site):
+    fake()
+    two = site(2)
+    two.on()
+    assert whereabouts(two.study) == dict(zip(two.ids, ("1000_0", "1000_1"), strict=True))
+    take_ownership(two.dir(0), 1, new_token())
+    assert whereabouts(two.study)[two.ids[0]] == f"1000_0 on {socket.gethostname()}"
 
 
 def test_runs_beyond_the_sites_submit_limit_wait_for_the_next_submit(fake, site):

@@ -177,7 +177,6 @@ def main() -> None:
     os.dup2(2, 1)
     for number in IGNORED:  # they are meant for the process that trains; when it ends so does this one
         signal.signal(number, signal.SIG_IGN)
-    os.nice(10)
     serve(sys.stdin.buffer, lambda: [os.write(answers, b"ready\n"), None][1])
     os._exit(0)  # nothing that a logger left behind may hold it up
 

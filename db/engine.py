@@ -104,15 +104,22 @@ def open_database(url_or_path: str | Path, *, read_only: bool = False, create: b
     Raises DbError where it is missing, unreachable, no runs database, or of an older or newer schema.
     """
     database = connect(url_or_path, read_only=read_only, create=create and not read_only)
-    try:
+    with explained(database):
         require_version(database, may_create=create and not read_only)
+    return database
+
+
+@contextmanager
+def explained(database: Database) -> Iterator[None]:
+    """Say in one line, as a DbError, why a database cannot be looked at."""
+    try:
+        yield
     except OperationalError as trouble:
         raise DbError(f"{database.name}: {first_line(trouble)}") from None
     except DatabaseError as trouble:
         if "malformed" in first_line(trouble):
             raise DbError(f"{database.name}: the file is damaged; run: scalewright db rebuild") from None
         raise DbError(f"{database.name}: not a runs database ({first_line(trouble)})") from None
-    return database
 
 
 def connect(url_or_path: str | Path, *, read_only: bool = False, create: bool = False) -> Database:

@@ -15,6 +15,7 @@ from sqlalchemy.engine import Result
 from db import schema
 from db.engine import Database
 from db.errors import DbError
+from db.states import STATES
 from db.where import column_name, parse_where
 
 KINDS = {c.name: c.type for t in schema.METADATA.tables.values() for c in t.columns}
@@ -42,6 +43,8 @@ def runs(
     columns: only these. with_spec adds `spec`, the JSON of everything that determines the result. Raises DbError for
     unknown names.
     """
+    if state is not None and state not in STATES:
+        raise DbError(f"no state {state!r} (states: {', '.join(STATES)})")
     with db.read() as connection:
         names = column_names(connection, "all_runs")
         view = table("all_runs", *[column(name) for name in names])
@@ -73,6 +76,14 @@ def conditions(
     if tag is not None:
         tagged = select(schema.runs.c.run_id).join(schema.tags).where(schema.tags.c.tag == tag)
         yield column("run_id").in_(tagged)
+
+
+def check_method(db: Database, method: str) -> None:
+    """Raise DbError with the methods that there are where no run has this one, as a typing error has it."""
+    with db.read() as connection:
+        known = sorted(connection.execute(select(schema.runs.c.method).distinct()).scalars())
+    if known and method not in known:
+        raise DbError(f"no run of method {method!r} (methods here: {', '.join(known)})")
 
 
 def in_experiment(connection: Connection, query: Select[Any], view: Any, experiment: str) -> Select[Any]:
@@ -197,6 +208,8 @@ def curve_frame(rows: Sequence[tuple[Any, ...]], numbers: dict[int, Any]) -> pd.
     frame = pd.DataFrame(
         {"run_id": ids[place], "step": step.astype(np.int64), "n_tokens": step * batches[place], "value": value}
     )
+    if not frame["n_tokens"].isna().any():
+        frame["n_tokens"] = frame["n_tokens"].astype(np.int64)
     return frame.sort_values(["run_id", "step"], ignore_index=True)
 
 

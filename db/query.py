@@ -18,6 +18,7 @@ HARMLESS_PRAGMAS = frozenset(
 REFUSED_FUNCTIONS = frozenset({"load_extension", "fts3_tokenizer", "readfile", "writefile", "edit"})
 READS = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE)
 PARAMETER = re.compile(r":([A-Za-z_]\w*)")
+MISSING = re.compile(r"(?:binding parameter :|query parameter missing: )(\w+)")
 LITERAL = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|::", re.DOTALL)
 
 
@@ -125,6 +126,8 @@ def with_percent_names(sql: str) -> str:
 def explained(trouble: Exception) -> str:
     cause = getattr(trouble, "orig", None) or trouble
     message = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
+    if missing := MISSING.search(message):
+        return f"no value for :{missing[1]} (give it with --param {missing[1]}=...)"
     if "not authorized" in message or "prohibited" in message:
         return f"it may only read ({message})"
     return message

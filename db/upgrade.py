@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from db.engine import Database, connect, schema_version_of
+from db.engine import Database, connect, explained, schema_version_of
 from db.errors import DbError
 from db.schema import SCHEMA_VERSION
 from db.views import create_views, drop_views
@@ -31,7 +31,8 @@ def upgrade(url_or_path: str | Path) -> UpgradeReceipt:
     Raises DbError where the database is missing, is not one of ours, or is newer than this code.
     """
     db = connect(url_or_path)
-    before = schema_version_of(db)
+    with explained(db):
+        before = schema_version_of(db)
     if before is None:
         raise DbError(f"{db.name}: no runs database in it (it is made by: scalewright plan experiments.yaml)")
     if before > SCHEMA_VERSION:

@@ -88,7 +88,9 @@ def page_lines(db: Database, page: Mapping[str, Any], metric: str) -> Iterator[s
         yield f"  {key:<34} {written(value)}"
     yield "\nattempts" if page["attempts"] else "\nno attempt yet"
     for row in page["attempts"]:
-        yield "  " + "  ".join(f"{name} {written(row[name])}" for name in ATTEMPT if known(row[name]))
+        yield "  " + "  ".join(
+            f"{name} {written(row[name])}" for name in ATTEMPT if known(row[name]) and row[name] != ""
+        )
     for row in page["evaluations"]:
         final = "  final" if row["final"] else ""
         yield f"  {row['split']} at {written(row['n_tokens'])} tokens: {written(row['loss_nats'])} nats a token{final}"

@@ -72,7 +72,10 @@ def runs(
     from orchestrator.exporting import write_table
     from orchestrator.lookup import open_study
 
+    one_format(as_json, as_csv, parquet is not None)
     reading = open_study(place)
+    if method is not None:
+        frames.check_method(reading.database, method)
     frame = frames.runs(
         reading.database,
         reading.experiment,
@@ -89,6 +92,11 @@ def runs(
         return
     write_table(frame, parquet.with_suffix(".parquet"))
     print(f"{parquet.with_suffix('.parquet')}: {len(frame)} runs")
+
+
+def one_format(*asked: bool) -> None:
+    if sum(asked) > 1:
+        raise typer.BadParameter("--json, --csv and --parquet exclude each other")
 
 
 def split(text: str) -> list[str]:
@@ -126,6 +134,7 @@ def curve(run: RUNS, metric: str = "loss_nats", of: OF = None, as_json: JSON = F
     from orchestrator.lookup import open_study
     from orchestrator.run_page import curve_plot
 
+    one_format(as_json, as_csv)
     database = open_study(of).database
     ids = [resolve_run(database, prefix) for prefix in run]
     if as_json or as_csv:
@@ -158,8 +167,12 @@ def query(
     from db.query import parse_parameters, run_query
     from orchestrator.lookup import open_study
 
+    one_format(as_json, as_csv)
     name = open_study(of).study.database
     answer = run_query(open_database(name, read_only=True), sql, parse_parameters(param or []), limit=limit)
+    if as_csv and not answer.rows:
+        print(",".join(answer.columns))
+        return
     show_rows(answer.records(), as_json=as_json, as_csv=as_csv, empty="no rows")
     if answer.is_cut:
         print(f"only the first {limit} rows are shown; more with --limit", file=sys.stderr)

@@ -93,6 +93,7 @@ def test_curves_are_sorted_and_carry_tokens(filled):
     one = frame[frame["run_id"] == ids[0]]
     np.testing.assert_array_equal(one["step"], np.arange(1, 101))
     np.testing.assert_array_equal(one["n_tokens"], np.arange(1, 101) * 1024)
+    assert frame["n_tokens"].dtype == np.int64
     np.testing.assert_array_equal(one["value"], 10.0 / np.arange(1, 101))
 
 

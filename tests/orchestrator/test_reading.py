@@ -92,7 +92,7 @@ def test_curve_plots_or_prints(ids, say):
     code, out, _ = say("curve", *ids, "--metric", "grad_norm")
     assert code == 0 and "grad_norm" in out and all(run_id in out for run_id in ids)
     rows = say("curve", ids[0][:8], "--csv")[1].splitlines()
-    assert rows[0] == "run_id,step,n_tokens,value" and rows[1] == f"{ids[0]},1,1024.0,10.0" and len(rows) == 11
+    assert rows[0] == "run_id,step,n_tokens,value" and rows[1] == f"{ids[0]},1,1024,10.0" and len(rows) == 11
     assert "did you mean grad_norm" in say("curve", ids[0], "--metric", "grad_nrm")[2]
 
 
@@ -107,6 +107,7 @@ def test_query_reads_with_parameters_and_says_when_it_stops(ids, say):
     assert json.loads(say("query", sql, "--param", "low=2.5", "--json")[1]) == [{"run_id": ids[1]}]
     code, out, err = say("query", "SELECT * FROM curves", "--limit", "3", "--csv")
     assert code == 0 and len(out.splitlines()) == 4 and "only the first 3 rows" in err
+    assert say("query", "SELECT run_id, spec FROM runs WHERE 1 = 0", "--csv")[1] == "run_id,spec\n"
     code, out, err = say("query", "DROP TABLE runs")
     assert (code, out) == (1, "") and err.startswith("scalewright: query: it may only read")
 
@@ -146,10 +147,13 @@ def test_import_and_its_refusals(ids, say, tmp_path):
         (("show", "ffff0000"), "no run begins with ffff0000"),
         (("runs", "dmeo"), "no experiment 'dmeo' (experiments: demo)"),
         (("runs", "none.yaml"), "no such file"),
+        (("runs", "--method", "gtp+"), "no run of method 'gtp+' (methods here: gpt+)"),
+        (("runs", "--state", "done"), "no state 'done' (states: planned, claimed"),
         (("runs", "--where", "n_parms < 3"), "did you mean n_params"),
         (("runs", "--columns", "los"), "no column 'los'"),
         (("query", "SELECT colour"), "query: no such column: colour"),
         (("query", "SELECT 1", "-p", "x"), "expected name=value"),
+        (("query", "SELECT :a, :b", "-p", "a=1"), "no value for :b (give it with --param b=...)"),
         (("import", "none.csv", "--as", "x"), "none.csv: no such file"),
         (("db", "copy", "mysql://x"), "not a kind of database"),
         (("db", "upgrade", "none.sqlite"), "no such database"),
@@ -188,6 +192,20 @@ def test_db_verbs_look_after_the_database(ids, say, tmp_path):
     for file in ("runs.sqlite", "other.sqlite", made):
         assert content_hash(open_database(file)) == before
     assert say("db", "check", tmp_path / "monday.sqlite")[0] == 0
+
+
+def test_two_formats_at_once_are_refused(ids, say):
+    for words in (("runs",), ("curve", ids[0]), ("query", "SELECT 1")):
+        code, out, err = say(*words, "--json", "--csv")
+        assert (code, out) == (2, "") and "exclude each other" in err
+
+
+@pytest.mark.parametrize("verb", [("runs",), ("db", "upgrade"), ("db", "check"), ("db", "stats"), ("db", "backup")])
+def test_a_file_that_is_no_database_is_told_in_one_line(ids, say, tmp_path, monkeypatch, verb):
+    (tmp_path / "text.sqlite").write_text("CREATE TABLE runs; " * 500)
+    monkeypatch.setenv("SCALEWRIGHT_DB", str(tmp_path / "text.sqlite"))
+    code, out, err = say(*verb)
+    assert (code, out, err.count("\n")) == (1, "", 1) and "not a runs database" in err
 
 
 def test_a_damaged_database_is_told_and_rebuilt(ids, say, tmp_path):

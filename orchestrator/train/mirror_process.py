@@ -5,6 +5,7 @@ slow takes nothing from the others. The process ends when its standard input doe
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import queue
@@ -12,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ MOST_AT_ONCE = 100  # records
 MOST_METRICS = 1000  # in a call, MLflow's own limit
 LAST_WAIT_S = 10.0
 LONGEST_COMPLAINT = 300
+SQLITE = "sqlite:///"
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -39,7 +41,23 @@ def mlflow(run_dir: Path, run_id: str, options: Mapping[str, Any]) -> Any:
     defaults = {"tracking_uri": f"sqlite:///{place}/mlflow.db", "artifact_location": f"{place}/mlartifacts"}
     if "tracking_uri" in options:
         del defaults["artifact_location"]  # a server knows its own
-    return MLFlowLogger(**(names | defaults | dict(options)))
+    chosen = names | defaults | dict(options)
+    with alone(str(chosen["tracking_uri"])):
+        logger = MLFlowLogger(**chosen)
+        if str(chosen["tracking_uri"]).startswith(SQLITE):
+            _ = logger.experiment  # made at the first look
+    return logger
+
+
+@contextlib.contextmanager
+def alone(tracking_uri: str) -> Iterator[None]:
+    """Keep other runs from a SQLite file meanwhile: two that make MLflow's tables at once break each other."""
+    if not tracking_uri.startswith(SQLITE):
+        yield
+        return
+    with Path(tracking_uri.removeprefix(SQLITE) + ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def wandb(run_dir: Path, run_id: str, options: Mapping[str, Any]) -> Any:

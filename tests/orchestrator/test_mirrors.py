@@ -1,12 +1,16 @@
 """A mirror gets what the journal gets, and cannot fail, block or change a run whatever it does."""
 
+import fcntl
 import importlib.util
 import io
 import json
+import sqlite3
 import sys
 import textwrap
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
@@ -232,6 +236,25 @@ def points_of_wandb(run_dir):
     (file,) = (run_dir / "wandb").glob("offline-run-*/*.wandb")
     content = file.read_bytes()
     return [(step, 1.0 / step) for step in range(1, N_STEPS + 1) if str(1.0 / step).encode() in content]
+
+
+def test_one_run_at_a_time_makes_the_tables_of_a_file(tmp_path):
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    with mirror_process.alone(uri), (tmp_path / "mlflow.db.lock").open() as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with mirror_process.alone("http://127.0.0.1:9"), mirror_process.alone(uri):
+        pass
+
+
+def test_runs_that_start_together_share_one_mlflow_file(tmp_path, capfd):
+    if importlib.util.find_spec("mlflow") is None:
+        pytest.skip("mlflow is not installed (pip install mlflow)")
+    with ThreadPoolExecutor() as both:
+        list(both.map(lambda name: log_a_run(tmp_path / "runs" / name, ["mlflow"]), ["a", "b"]))
+    assert "scalewright:" not in capfd.readouterr().err
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as stored:
+        counts = stored.execute("SELECT count(*) FROM metrics WHERE key = 'loss_nats' GROUP BY run_uuid").fetchall()
+    assert counts == [(N_STEPS,), (N_STEPS,)]
 
 
 READERS = {"tensorboard": points_of_tensorboard, "mlflow": points_of_mlflow, "wandb": points_of_wandb}

@@ -19,6 +19,11 @@ from db.states import STATES
 from db.where import column_name, parse_where
 
 KINDS = {c.name: c.type for t in schema.METADATA.tables.values() for c in t.columns}
+NUMBERS_AND_TEXTS = {
+    name: "text" if isinstance(kind, Text) else "number"
+    for name, kind in KINDS.items()
+    if not isinstance(kind, Boolean)
+}
 COUNTS = frozenset({"n_attempts", "tokens_lost", "layer", "step", "attempt", "seed", "width", "depth", "heads"})
 SPECIFIC = ("label", "size", "budget", "run_group", "holdout")
 
@@ -69,7 +74,7 @@ def conditions(
 ) -> Iterator[ColumnElement[bool]]:
     """Yield what a run must satisfy."""
     if where:
-        yield parse_where(where, names)
+        yield parse_where(where, names, NUMBERS_AND_TEXTS)
     for name, value in exact.items():
         if value is not None:
             yield column(name, Text) == value

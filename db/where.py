@@ -5,6 +5,7 @@ import difflib
 import operator
 import re
 from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, column, literal, not_, or_
@@ -34,11 +35,14 @@ LONGEST = 2000
 EXAMPLE = "n_params < 1e8 and method == 'angpt'"
 
 
-def parse_where(text: str, names: Collection[str]) -> ColumnElement[bool]:
-    """Make the SQL condition that `text` says, over the columns in `names`.
+def parse_where(
+    text: str, names: Collection[str], kinds: Mapping[str, str] = MappingProxyType({})
+) -> ColumnElement[bool]:
+    """Make the SQL condition that `text` says, over the columns in `names`; kinds: "text" or "number" of columns.
 
     Comparisons (also chained), and, or, not, in (...), is None, + - * / and numbers such as 1e8; `=` means `==`.
-    Raises DbError for anything else and for unknown names.
+    Raises DbError for anything else, for unknown names and where text is compared with a number, which databases
+    understand differently.
     """
     spelled = re.sub(r"(?<![<>=!])=(?!=)", "==", text)
     if len(text) > LONGEST:
@@ -49,7 +53,31 @@ def parse_where(text: str, names: Collection[str]) -> ColumnElement[bool]:
         raise DbError(f"--where {text!r}: not a condition (expected something like {EXAMPLE!r})") from None
     if isinstance(tree.body, ast.Constant | ast.Name | ast.BinOp):
         raise DbError(f"--where {text!r}: compares nothing (expected something like {EXAMPLE!r})")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            check_kinds(node, names, kinds)
     return condition(tree.body, names)
+
+
+def check_kinds(node: ast.Compare, names: Collection[str], kinds: Mapping[str, str]) -> None:
+    parts = [part for side in (node.left, *node.comparators) for part in getattr(side, "elts", [side])]
+    found = {kind_of(part, names, kinds) for part in parts}
+    if {"text", "number"} <= found:
+        raise DbError(f"--where: {ast.unparse(node)!r} compares text with a number")
+
+
+def kind_of(node: ast.expr, names: Collection[str], kinds: Mapping[str, str]) -> str:
+    """Return "text", "number" or, where nothing can be said, nothing."""
+    match node:
+        case ast.Name():
+            return kinds.get(column_name(node.id, names), "")
+        case ast.Constant(value=str()):
+            return "text"
+        case ast.Constant(value=bool() | None):
+            return ""
+        case ast.Constant() | ast.BinOp() | ast.UnaryOp(op=ast.USub()):
+            return "number"
+    return ""
 
 
 def condition(node: ast.expr, names: Collection[str]) -> ColumnElement[bool]:

@@ -97,6 +97,13 @@ def test_curves_are_sorted_and_carry_tokens(filled):
     np.testing.assert_array_equal(one["value"], 10.0 / np.arange(1, 101))
 
 
+def test_a_condition_means_the_same_in_both_kinds_of_database(filled):
+    for condition in ("n_params < 'a'", "method < 3", "run_id > 0"):
+        with pytest.raises(DbError, match="compares text with a number"):
+            frames.runs(filled[0], where=condition)
+    assert len(frames.runs(filled[0], where="not diverged and n_params > 1 and method != 'x' and annealed == True"))
+
+
 def test_a_curve_of_nothing_is_empty_with_its_columns(filled):
     frame = frames.curves(filled[0], [])
     assert frame.columns.tolist() == ["run_id", "step", "n_tokens", "value"] and len(frame) == 0

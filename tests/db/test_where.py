@@ -113,6 +113,16 @@ def test_anything_else_is_refused_in_one_line(condition):
     assert "\n" not in str(refused.value) and len(str(refused.value)) < 10_000
 
 
+@pytest.mark.parametrize(
+    "condition", ["n_params < 'a'", "method < 3", "method in ('a', 2)", "loss_nats == method", "method == 2 * n_params"]
+)
+def test_text_is_not_compared_with_numbers(condition):
+    kinds = dict.fromkeys(COLUMNS, "number") | {"method": "text"}
+    with pytest.raises(DbError, match="compares text with a number"):
+        parse_where(condition, COLUMNS, kinds)
+    parse_where("method in ('a', 'b') and 1 < n_params < 2 * n_tokens and method is not None", COLUMNS, kinds)
+
+
 def test_a_misspelt_column_names_the_near_one():
     with pytest.raises(DbError, match="no column 'n_parms'; did you mean n_params"):
         parse_where("n_parms < 3", COLUMNS)

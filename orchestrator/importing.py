@@ -113,7 +113,8 @@ def find_columns(
     if tokens_from_flops is not None and tokens_from_flops not in TOKEN_RULES:
         raise UserError(f"--tokens-from-flops {tokens_from_flops!r}: unknown rule (rules: {', '.join(TOKEN_RULES)})")
     present = list(dict.fromkeys(name for _, row in rows for name in row))
-    mapped = {name: name for name in NAMES if name in present} | dict(columns)
+    exported = {"loss": "loss_nats"} if "loss_nats" in present else {}  # what `export` calls it
+    mapped = exported | {name: name for name in NAMES if name in present} | dict(columns)
     needed = [*REQUIRED, "n_tokens" if tokens_from_flops is None else "flops"]
     for name in [*needed, *columns]:
         if mapped.get(name) not in present:

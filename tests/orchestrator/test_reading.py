@@ -125,6 +125,15 @@ def test_export_writes_what_others_can_refit(ids, say, tmp_path):
     assert sorted(path.name for path in tmp_path.glob(".*unfinished*")) == []
 
 
+def test_what_was_exported_can_be_imported_as_it_is(ids, say, tmp_path):
+    assert say("export", "points.csv", "--of", "demo")[0] == 0
+    assert say("import", "points.csv", "--as", "again")[::2] == (0, "")
+    losses = [
+        json.loads(say("runs", name, "--json", "--columns", "loss", "--sort", "loss")[1]) for name in ("demo", "again")
+    ]
+    assert losses[0] == losses[1] != []
+
+
 def test_tags_and_notes(ids, say):
     assert say("tag", ids[0][:5], "best", "for paper")[1] == f"{ids[0]}: best, for paper\n"
     assert [row["run_id"] for row in json.loads(say("runs", "--tag", "best", "--json")[1])] == [ids[0]]

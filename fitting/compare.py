@@ -4,15 +4,15 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from fitting.curve import budget_keys, loss_curve, scatter, size_keys
+from fitting.curve import budget_keys, scatter, size_keys
 from fitting.difference import LossDifference, loss_differences
 from fitting.errors import FittingError
 from fitting.frame import PointRules, Points, check_points, unknown
 from fitting.hyper import at_edge, best_of_sweeps
 from fitting.multiplier import Multiplier, SharingTest, compute_multiplier
+from fitting.parameter_multiplier import parameter_multipliers
 from fitting.pooling import Pooled, pool, pool_each
 from fitting.result import jsonable
 from fitting.speedup import DIRECTIONS, UNITS, SpeedUp, speedups
@@ -152,36 +152,12 @@ def _all_multipliers(
         for p in pooled
         if (p.scope, p.unit, p.direction) == ("pooled", "tokens", "baseline-needs")
     ]
-    found += parameter_multipliers(pair, method, baseline)
+    found += parameter_multipliers(pair, method, baseline, level=level)
     try:
         compute, sharing = compute_multiplier(pair, method, baseline, level=level)
     except FittingError as error:
         return tuple(found), None, [str(error)]
     return (*compute, *found), sharing, [w for m in compute for w in m.warnings]
-
-
-def parameter_multipliers(points: Points, method: str, baseline: str) -> tuple[Multiplier, ...]:
-    """Return, per budget, the parameters at which the baseline's line over sizes reaches the method's loss, over N.
-
-    The line is straight in log-log. No interval is attached (NaN): sizes at one budget are too few to carry one.
-    """
-    frame = points.frame.assign(_budget=budget_keys(points.frame))
-    found = []
-    for budget, cell in frame.groupby("_budget", sort=False):
-        ours, theirs = cell[cell["label"] == method], cell[cell["label"] == baseline]
-        if not len(ours) or theirs["n_params"].nunique() < FEW:
-            continue
-        line = loss_curve(theirs, "fitted", "n_params")
-        try:
-            ratios = [
-                line.reach(math.log(loss)).log_tokens - math.log(n)
-                for loss, n in zip(ours["loss_nats"], ours["n_params"], strict=True)
-            ]
-        except FittingError:
-            continue
-        value = math.exp(min(float(np.mean(ratios)), 700.0))
-        found.append(Multiplier("parameters", f"budget {budget}", value, math.nan, math.nan, "log-log line over sizes"))
-    return tuple(found)
 
 
 def _design_warnings(pair: Points, method: str, baseline: str) -> list[str]:

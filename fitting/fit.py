@@ -220,7 +220,7 @@ def _held(name: str, value: float) -> Parameter:
 def _doubtful(problem: Problem, theta: Array, covariance: Array, raw: Array, half: Array) -> NDArray[np.bool_]:
     """Which coordinates are at a bound, are exponents whose interval reaches zero, or loose log coefficients."""
     pinned = problem.box.lower == problem.box.upper
-    centred_se = np.sqrt(np.diag(covariance).clip(min=0))
+    centred_se = np.sqrt(np.diag(problem.to_centred @ covariance @ problem.to_centred.T).clip(min=0))
     loose = problem.is_log & (centred_se > LOOSE_SE)
     doubtful = (held_at_bound(problem, theta) | loose | (~problem.is_log & (half >= np.abs(raw)))) & ~pinned
     return np.asarray(doubtful | (problem.is_additive & doubtful.any()))

@@ -10,16 +10,21 @@ from numpy.typing import NDArray
 from fitting.errors import FittingError
 from fitting.frame import unknown
 from fitting.losses import OBJECTIVES, Objective
-from fitting.solver import Array, Box, Evaluate, Local, Mask, Solution, minimise
+from fitting.solver import Array, Box, Evaluate, Local, Mask, Patience, Solution, minimise
 
 SAME_OPTIMUM = 1e-6  # relative difference of objective values that still counts as the same optimum
 APART = 0.15  # share of a coordinate's range by which seeds differ
+CREEPING, CREEPING_STEPS = 1e-6, 10  # starts that gain a smaller share of the best value in so many steps are left
 MANY = 4096
 CHUNK = 64  # resamplings solved together; 64 x 240 points x 15 numbers stay in a cache of 2 MB
 
 
 class Problem(Protocol):
-    """A law laid out on points. Coordinates theta are centred; `to_raw` maps them to those that are reported."""
+    """A law laid out on points. `to_raw` maps theta to the coordinates that are reported.
+
+    `to_centred` maps it to those in which a log coefficient is that of its term amid the runs: its error is then not
+    that of an exponent, far from them.
+    """
 
     @property
     def names(self) -> tuple[str, ...]: ...
@@ -29,6 +34,8 @@ class Problem(Protocol):
     def log_loss(self) -> Array: ...
     @property
     def to_raw(self) -> Array: ...
+    @property
+    def to_centred(self) -> Array: ...
     @property
     def box(self) -> Box: ...
     @property
@@ -72,7 +79,10 @@ def solve(problem: Problem, objective: Objective, starts: Array, weights: Array)
         theta = solution.theta
     if problem.is_additive or len(objective.stages()) == 1:
         return solution
-    return _join(solution, minimise(problem.evaluator(objective, weights), starts, problem.box, loose))
+    evaluate, gain = problem.evaluator(objective, weights), CREEPING * float(np.nanmin(solution.value))
+    direct = minimise(evaluate, starts, problem.box, loose, patience=Patience(CREEPING_STEPS, gain))
+    best = direct.take(np.array([best_row(direct)]))  # it may have been given up on while it crept
+    return _join(_join(solution, minimise(evaluate, best.theta, problem.box, loose[:1])), direct)
 
 
 def _join(first: Solution, second: Solution) -> Solution:
@@ -160,6 +170,10 @@ class Mapped:
     @property
     def to_raw(self) -> Array:
         return np.asarray(self.inner.to_raw @ self.matrix)
+
+    @property
+    def to_centred(self) -> Array:
+        return np.asarray(self.inner.to_centred @ self.matrix)
 
     def seeds(self, n_keep: int, apart: float = APART) -> Array:
         """Pick again among all seeds of the inner problem, once they are moved into this problem's box."""

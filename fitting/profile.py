@@ -10,10 +10,11 @@ import numpy as np
 
 from fitting.losses import Objective
 from fitting.problem import Problem, map_coordinate
-from fitting.solver import Array, minimise
+from fitting.solver import Array, Patience, minimise
 
 GRID_POINTS = 16
 MAX_STEPS = 60  # a value that has not converged by then is met again from its neighbours
+PATIENCE, NEGLIGIBLE = 8, 1e-4  # steps that together gain less than this share of the threshold are not worth more
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,16 @@ class ProfileCurve:
     theta: Array
 
 
+@dataclass(frozen=True)
+class Held:
+    """A problem with one coordinate held; its objective matters to a small share of `threshold`."""
+
+    problem: Problem
+    objective: Objective
+    index: int
+    threshold: float
+
+
 def profile_range(
     problem: Problem, objective: Objective, best: Array, combination: Array, threshold: float
 ) -> ProfileRange:
@@ -46,40 +57,39 @@ def profile_range(
     phi = np.asarray(np.linalg.solve(mapped.matrix, best), dtype=np.float64)
     steps = np.linspace(0, 1, GRID_POINTS + 1)[1:] ** 3  # dense near the optimum
     sides = [phi[index] + (end - phi[index]) * steps for end in (mapped.box.lower[index], mapped.box.upper[index])]
-    coarse = profile_curve(mapped, objective, phi, index, np.concatenate(sides))
+    held = Held(mapped, objective, index, threshold)
+    coarse = profile_curve(held, phi, np.concatenate(sides))
     ceiling = _value_at(mapped, objective, phi) + threshold
     parts = (slice(0, GRID_POINTS), slice(GRID_POINTS, None))
-    low, high = (_crossing(mapped, objective, index, _with_centre(coarse, part, phi, index), ceiling) for part in parts)
+    low, high = (_crossing(held, _with_centre(coarse, part, phi, index), ceiling) for part in parts)
     return ProfileRange(low[0], high[0], np.stack([low[1], high[1]]) @ mapped.matrix.T)
 
 
-def profile_curve(problem: Problem, objective: Objective, best: Array, index: int, values: Array) -> ProfileCurve:
-    """Profile coordinate `index` over `values` (any order), from `best` and then from neighbouring solutions."""
-    curve = _solve_at(problem, objective, index, values, np.repeat(best[None], len(values), axis=0))
-    return _from_neighbours(problem, objective, index, curve)
+def profile_curve(held: Held, best: Array, values: Array) -> ProfileCurve:
+    """Profile the held coordinate over `values` (any order), from `best` and then from neighbouring solutions."""
+    return _from_neighbours(held, _solve_at(held, values, np.repeat(best[None], len(values), axis=0)))
 
 
-def _from_neighbours(problem: Problem, objective: Objective, index: int, curve: ProfileCurve) -> ProfileCurve:
+def _from_neighbours(held: Held, curve: ProfileCurve) -> ProfileCurve:
     order = np.argsort(curve.values, kind="stable")
     for shift in (1, -1):
         starts = curve.theta.copy()
         starts[order] = curve.theta[np.roll(order, shift)]
-        curve = _better(curve, _solve_at(problem, objective, index, curve.values, starts, n_stages=1))
+        curve = _better(curve, _solve_at(held, curve.values, starts, n_stages=1))
     return curve
 
 
-def _solve_at(
-    problem: Problem, objective: Objective, index: int, values: Array, starts: Array, *, n_stages: int = 2
-) -> ProfileCurve:
-    """Solve with coordinate `index` held at each value, through the last `n_stages` widths of the continuation."""
-    theta = starts.copy()
-    theta[:, index] = values
+def _solve_at(held: Held, values: Array, starts: Array, *, n_stages: int = 2) -> ProfileCurve:
+    """Solve with the coordinate held at each value, through the last `n_stages` widths of the continuation."""
+    problem, theta = held.problem, starts.copy()
+    theta[:, held.index] = values
     free = np.ones(theta.shape, dtype=bool)
-    free[:, index] = False
+    free[:, held.index] = False
     weights = np.ones((1, len(problem.log_loss)))
-    for delta in objective.stages()[-n_stages:]:
-        evaluate = problem.evaluator(objective.with_delta(delta), weights)
-        solution = minimise(evaluate, theta, problem.box, free, max_steps=MAX_STEPS)
+    patience = Patience(PATIENCE, NEGLIGIBLE * held.threshold)
+    for delta in held.objective.stages()[-n_stages:]:
+        evaluate = problem.evaluator(held.objective.with_delta(delta), weights)
+        solution = minimise(evaluate, theta, problem.box, free, max_steps=MAX_STEPS, patience=patience)
         theta = solution.theta
     return ProfileCurve(values, solution.value, solution.theta)
 
@@ -107,9 +117,7 @@ def _with_centre(curve: ProfileCurve, part: slice, phi: Array, index: int) -> Pr
     )
 
 
-def _crossing(
-    problem: Problem, objective: Objective, index: int, side: ProfileCurve, ceiling: float
-) -> tuple[float | None, Array]:
+def _crossing(held: Held, side: ProfileCurve, ceiling: float) -> tuple[float | None, Array]:
     """Find the last value below the ceiling, zoom between it and the next, and interpolate; also return theta there."""
     below = np.flatnonzero(side.objective <= ceiling)
     last = int(below[-1])
@@ -117,8 +125,8 @@ def _crossing(
         return None, side.theta[last]
     values = np.linspace(side.values[last], side.values[last + 1], GRID_POINTS + 1)
     starts = (np.repeat(side.theta[[k]], len(values), axis=0) for k in (last, last + 1))
-    first, second = (_solve_at(problem, objective, index, values, start, n_stages=1) for start in starts)
-    zoomed = _from_neighbours(problem, objective, index, _better(first, second))
+    first, second = (_solve_at(held, values, start, n_stages=1) for start in starts)
+    zoomed = _from_neighbours(held, _better(first, second))
     fine = zoomed.objective
     k = max(int(np.flatnonzero(fine <= ceiling)[-1]) if (fine <= ceiling).any() else 0, 0)
     if k == len(values) - 1:

@@ -9,7 +9,7 @@ from fitting.errors import FittingError
 from fitting.fit import FitSettings, lay_out
 from fitting.frame import Points, unknown
 from fitting.problem import map_coordinate
-from fitting.profile import profile_curve, profile_range
+from fitting.profile import Held, profile_curve, profile_range
 from fitting.result import FitResult
 from fitting.solver import Array
 from fitting.threads import single_threaded
@@ -62,7 +62,7 @@ def profile_of(points: Points, result: FitResult, name: str) -> ProfileOfParamet
     centre = float(phi[index])
     left, right = _window(centre, ends.low, ends.high, mapped.box.lower[index], mapped.box.upper[index])
     values = np.concatenate([np.linspace(left, centre, N_VALUES)[:-1], np.linspace(centre, right, N_VALUES)])
-    curve = profile_curve(mapped, objective, phi, index, values)
+    curve = profile_curve(Held(mapped, objective, index, threshold), phi, values)
     rise = np.maximum(curve.objective - curve.objective.min(), 0.0) * objective.scale
     shown = np.exp(values) if problem.is_log[j] else values
     low, high = (_end(end, bool(problem.is_log[j]), open_end) for end, open_end in zip(

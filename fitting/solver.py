@@ -65,6 +65,23 @@ class _Step:
 
 
 @dataclass(frozen=True)
+class Patience:
+    """When to give up on a row: each `n_steps` steps it must gain more than `gain`.
+
+    A row that creeps along a flat valley, or back and forth over the kinks of a robust objective, ends there: what it
+    could still gain is less than anything that is read off the result.
+    """
+
+    n_steps: int
+    gain: float
+
+    def is_out(self, before: Array, now: Array) -> Mask:
+        """Whether rows that stood at `before` that many steps ago have gained too little."""
+        out: Mask = np.isfinite(before) & ~(now < before - self.gain)
+        return out
+
+
+@dataclass(frozen=True)
 class _Limits:
     """What constrains the steps of some rows."""
 
@@ -73,8 +90,16 @@ class _Limits:
     damping: Array
 
 
-def minimise(evaluate: Evaluate, start: Array, box: Box, free: Mask, *, max_steps: int = 200) -> Solution:
-    """Minimise every row from its start; rows that have converged freeze and cost nothing more.
+def minimise(
+    evaluate: Evaluate,
+    start: Array,
+    box: Box,
+    free: Mask,
+    *,
+    max_steps: int = 200,
+    patience: Patience | None = None,
+) -> Solution:
+    """Minimise every row from its start; rows that have converged, or that creep, freeze and cost nothing more.
 
     `free` (batch, n_theta) marks the coordinates that may move (a profile fixes some). A coordinate at its bound whose
     gradient points outwards is held there. A step is taken only if it lowers the objective.
@@ -84,10 +109,14 @@ def minimise(evaluate: Evaluate, start: Array, box: Box, free: Mask, *, max_step
     local = evaluate(theta, rows)
     damping = np.full(len(theta), FIRST_DAMPING)
     final = _blank(theta, local)
+    marks = np.full(len(theta), np.inf)  # each row's value when its patience was last counted anew
     for count in range(max_steps):
         step = _newton_step(theta[rows], local, box, free[rows], damping[rows])
         _record(final, rows, theta, local, step, count)
         going = ~_is_done(step, local, damping[rows])
+        if patience is not None and count % patience.n_steps == 0:
+            going &= ~patience.is_out(marks[rows], local.value)
+            marks[rows] = local.value
         rows, local = rows[going], _take(local, going)
         if not len(rows):
             break

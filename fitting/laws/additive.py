@@ -102,6 +102,10 @@ class AdditiveProblem:
         return (theta @ self.z.reshape(-1, n_theta).T).reshape(len(theta), n_terms, n_points)
 
     @property
+    def to_centred(self) -> Array:
+        return np.eye(len(self.to_raw))
+
+    @property
     def is_additive(self) -> bool:
         return self.law.is_additive
 

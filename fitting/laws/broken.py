@@ -70,7 +70,7 @@ BROKEN = ShapedLaw(
     ("flops",),
     (
         Shape("E", True, -14.0, 5.0),
-        Shape("A", True, -50.0, 250.0),
+        Shape("A", True, -50.0, 250.0, term=("c0", "flops")),
         Shape("c0", False, -0.5, 3.0, (0.02, 0.05, 0.1, 0.2, 0.4)),
         Shape("c1", False, -2.0, 3.0, (-0.2, -0.05, 0.05, 0.2, 0.4)),
         Shape("d1", True, -50.0, 150.0, (0.2, 0.4, 0.6, 0.8)),

@@ -109,9 +109,9 @@ REPEATED = ShapedLaw(
     ("n_params", "n_tokens", "unique_tokens"),
     (
         Shape("E", True, -14.0, 5.0),
-        Shape("A", True, -20.0, 60.0),
+        Shape("A", True, -20.0, 60.0, term=("alpha", "n_params")),
         Shape("alpha", False, 1e-3, 3.0, _EXPONENTS),
-        Shape("B", True, -20.0, 60.0),
+        Shape("B", True, -20.0, 60.0, term=("beta", "n_tokens")),
         Shape("beta", False, 1e-3, 3.0, _EXPONENTS),
         Shape("R_D", True, -3.0, 9.0, _RATES),
         Shape("R_N", True, -3.0, 9.0, tuple(np.log([1.0, 2.0, 4.0, 8.0, 16.0]).tolist())),

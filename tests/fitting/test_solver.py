@@ -17,6 +17,7 @@ from fitting.fit import fit
 from fitting.laws import LAWS
 from fitting.losses import OBJECTIVES
 from fitting.problem import MANY
+from fitting.solver import Box, Local, Patience, minimise
 
 STEP = 1e-30
 
@@ -232,3 +233,44 @@ def test_truth_lies_inside_the_interval_of_a_large_clean_design():
     result = fit(grid(12, 10, noise=0.003, seed=8))
     for name, value in TRUTH.items():
         assert result.params[name].low < value < result.params[name].high
+
+
+def test_a_row_that_creeps_is_left_when_its_patience_is_out():
+    """x^8 from x = 1: each Newton step shortens x by a seventh, for ever."""
+
+    def eighth_power(theta, rows):
+        x = theta[:, 0]
+        return Local(x**8, (8 * x**7)[:, None], (56 * x**6)[:, None, None])
+
+    start, box, free = np.ones((1, 1)), Box(np.array([-2.0]), np.array([2.0]), np.ones(1)), np.ones((1, 1), bool)
+    whole = minimise(eighth_power, start, box, free)
+    short = minimise(eighth_power, start, box, free, patience=Patience(8, 1e-9))
+    assert short.n_steps[0] <= 40 < whole.n_steps[0]
+    assert whole.value[0] <= short.value[0] < 1e-9
+
+
+@pytest.mark.parametrize("law", ["kaplan", "broken"])
+def test_second_derivatives_of_a_shaped_law_agree_with_a_complex_step_on_its_jacobian(law):
+    rng = np.random.default_rng(8)
+    columns = {
+        "n_params": rng.uniform(15, 22, 30),
+        "n_tokens": rng.uniform(20, 26, 30),
+        "flops": rng.uniform(35, 50, 30),
+    }
+    theta = np.array([{"kaplan": [32.0, 0.076, 31.0, 0.095], "broken": [0.4, 3.4, 0.05, 0.1, 43.0, -0.2]}[law]])
+    factor = rng.normal(size=(1, 30))
+    problem = LAWS[law].lay_out(columns, rng.uniform(0.5, 1, 30), np.full(30, "all"))
+    expected = np.empty((theta.shape[1],) * 2)
+    for j in range(theta.shape[1]):
+        moved = theta.astype(complex)
+        moved[0, j] += 1j * STEP
+        expected[j] = factor[0] @ (LAWS[law].jacobian(moved, columns)[0].imag / STEP)
+    np.testing.assert_allclose(
+        problem._second(theta, factor)[0], expected, rtol=1e-5, atol=1e-7 * np.abs(expected).max()
+    )
+
+
+def test_a_coefficient_is_not_profiled_for_lying_far_from_the_runs():
+    """log A of A C^-c0 is uncertain by c0's error times log C; that alone makes no interval doubtful."""
+    frame = grid(6, 6, noise=0.003)
+    assert fit(frame, "broken").params["A"].interval == "delta"

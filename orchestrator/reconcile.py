@@ -113,10 +113,10 @@ def judge_ended(run: RunFacts, job: JobFacts, claim: Claim, now: float) -> Judge
     newest = run.newest if run.newest and run.newest.is_of(claim.cluster, claim.job_id) else None
     if newest and newest.outcome is None and job.ended_at and newest.last_sign > job.ended_at + GRACE_S:
         return "unknown", f"its job is over ({job.code}) but its journal still grows"
+    if run.stop:  # before the next: a hold takes jobs out of the queue as a cancel does
+        return stopped(run)
     if job.by_user:
         return "cancelled", job.reason or "cancelled by its user"
-    if run.stop:
-        return stopped(run)
     if newest is None:
         return judge_never_started(run, job, claim)
     if why := run.why_failed(blamed=died(job) if newest.outcome is None and job.code in DEADLY else ""):

@@ -44,7 +44,8 @@ def check_reachable() -> None:
         raise UserError("sbatch: not found on this machine (use --executor local, or a login node of the cluster)")
     reply = commands.scontrol("ping")
     if not reply.ok:
-        raise UserError(f"the SLURM controller does not answer: {reply.error}; nothing was submitted")
+        said = " ".join(reply.text.split()) or reply.error
+        raise UserError(f"the SLURM controller does not answer: {said}; nothing was submitted")
 
 
 def arrays(packs: Sequence[NamedPack], limits: Limits) -> list[list[NamedPack]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config_resources import Profile, Resources
-from orchestrator.control import stop
+from orchestrator.control import stop, take_back
 from orchestrator.errors import Partial, UserError
 from orchestrator.executors import slurm_commands as commands
 from orchestrator.executors.ownership import new_token, take_ownership
@@ -230,6 +230,16 @@ def test_cancelling_takes_exactly_the_named_elements_out_of_the_queue(fake, site
     assert (done.n_now, done.n_asked) == (1, 0)
     assert [call[1:] for call in slurm.calls("scancel")] == [["1000_1"]]
     assert three.states() == ["queued", "cancelled", "queued"]
+
+
+def test_held_runs_that_waited_stay_held_though_their_jobs_were_cancelled_for_that(fake, site):
+    fake()
+    three = site(3)
+    three.on()
+    assert stop(three.target(), "hold").n_now == 3
+    assert three.states() == three.states() == ["held"] * 3
+    assert take_back(three.target(), ("held",)) == 3
+    assert three.on().n_claimed == 3
 
 
 def test_a_job_that_nobody_lists_is_left_alone_for_the_grace_and_unknown_after_it(fake, site):

@@ -22,8 +22,9 @@ PURE_POWER = "pure-power"
 
 @dataclass(frozen=True)
 class RollingOrigin:
-    """`rows` has one row a prediction: law, label, n_train, decades, run_id, measured, predicted, error.
+    """`rows` has one row a prediction: law, label, n_train, decades, run_id, measured, predicted, error, identified.
 
+    identified: whether the runs that entered identify every parameter of the law.
     decades: of compute past the dearest run that entered; error: predicted over measured loss, minus 1.
     """
 
@@ -66,12 +67,12 @@ def rolling_origin(
 def _predict(law: str, train: Points, test: pd.DataFrame) -> pd.DataFrame:
     result = fit(pareto(train) if law == PURE_POWER else train, law, profile="never")
     told = result.predict(test["n_params"], test["n_tokens"], flops=test["flops"], method=train.methods[0]).value
-    return _rows(law, train, test, told)
+    return _rows(law, train, test, told).assign(identified=result.identified and not result.certificate.at_bound)
 
 
 def _last(train: Points, test: pd.DataFrame) -> pd.DataFrame:
     """Predict that nothing gets better: the lowest loss seen so far."""
-    return _rows(LAST_VALUE, train, test, np.full(len(test), train.column("loss_nats").min()))
+    return _rows(LAST_VALUE, train, test, np.full(len(test), train.column("loss_nats").min())).assign(identified=True)
 
 
 def _rows(law: str, train: Points, test: pd.DataFrame, told: Array) -> pd.DataFrame:

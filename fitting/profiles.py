@@ -10,7 +10,7 @@ from fitting.fit import FitSettings, lay_out
 from fitting.frame import Points, unknown
 from fitting.problem import map_coordinate
 from fitting.profile import Held, profile_curve, profile_range
-from fitting.result import FitResult
+from fitting.result import FitResult, is_identified
 from fitting.solver import Array
 from fitting.threads import single_threaded
 from fitting.uncertainty import t_quantile
@@ -33,6 +33,11 @@ class ProfileOfParameter:
     threshold: float
     values: Array
     rise: Array
+
+    @property
+    def identified(self) -> bool:
+        """Whether the interval is narrow enough for the value to be worth printing."""
+        return is_identified(self.low, self.high)
 
     def frame(self) -> pd.DataFrame:
         """Return the columns value and rise."""

@@ -26,6 +26,11 @@ WIDEST = 10.0
 LARGEST_LOG = 700.0
 
 
+def is_identified(low: float, high: float) -> bool:
+    """Whether an interval is narrow enough, a factor of ten, for the value in it to be worth printing."""
+    return bool(high <= WIDEST * low)
+
+
 @dataclass(frozen=True)
 class Parameter:
     """One parameter: value, standard error, and an interval at the fit's level.
@@ -45,7 +50,7 @@ class Parameter:
     @property
     def identified(self) -> bool:
         """Whether the data bound the parameter on both sides, to within a factor of ten."""
-        return self.one_sided is None and self.high <= WIDEST * self.low
+        return self.one_sided is None and is_identified(self.low, self.high)
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,9 @@ CONVENTION_COLUMNS = {"non-embedding": "n_params", "non-embedding+head": "n_para
 
 @dataclass(frozen=True)
 class SpecificationCurve:
-    """Every specification's parameters: `rows` has objective, n_convention, exclusion, parameter, value, low, high.
+    """Every specification's parameters: objective, n_convention, exclusion, parameter, value, low, high, identified.
 
+    `rows` holds them; a value that is not identified, or at the edge of its range, is no estimate to read.
     `failed` lists specifications that could not be fitted, with the reason.
     """
 
@@ -39,15 +40,20 @@ class SpecificationCurve:
         return some.sort_values("value", kind="stable").reset_index(drop=True)
 
     def envelope(self, parameter: str) -> tuple[float, float]:
-        """Return the smallest and largest value over all specifications."""
-        some = self.of(parameter)["value"]
+        """Return the smallest and largest value over the specifications that identify it; NaN where none does."""
+        rows = self.of(parameter)
+        some = rows.loc[rows["identified"], "value"]
         return float(some.min()), float(some.max())
+
+    def parameter(self, name: str) -> Parameter:
+        """Return the headline's parameter, or its exponent of the frontier."""
+        return _parameters(self.headline)[name]
 
     def interval(self, parameter: str) -> tuple[float, float]:
         """Return the headline's sampling interval, widened to the envelope where that reaches further."""
-        own = _parameters(self.headline)[parameter]
+        own = self.parameter(parameter)
         low, high = self.envelope(parameter)
-        return min(low, own.low), max(high, own.high)
+        return min(own.low, low), max(own.high, high)  # a NaN envelope widens nothing
 
 
 def specification_curve(
@@ -73,7 +79,14 @@ def specification_curve(
             failed.append(f"{objective}, {convention}, {exclusion}: {error}")
             continue
         rows += [
-            {**chosen, "parameter": name, "value": p.value, "low": p.low, "high": p.high}
+            {
+                **chosen,
+                "parameter": name,
+                "value": p.value,
+                "low": p.low,
+                "high": p.high,
+                "identified": p.identified and name not in result.certificate.at_bound,
+            }
             for name, p in _parameters(result).items()
         ]
     return SpecificationCurve(law, pd.DataFrame(rows), headline, tuple(failed))

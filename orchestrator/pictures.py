@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.analyze import COMPUTE_LAW, Analysis, seeds_in_words
 from orchestrator.pair_text import UNIT_WORDS
 from orchestrator.pairs import DIRECTIONS, PairReading
-from orchestrator.report import Picture
+from orchestrator.report import Picture, file_label
 from orchestrator.wording import interval, number
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def speed_up_pictures(analysis: Analysis) -> tuple[Picture, ...]:
 
 def pair_picture(pair: PairReading) -> Picture:
     """Draw one comparison alone; its name carries the labels."""
-    name = "".join(c if c.isalnum() or c in "-_." else "-" for c in f"compare-{pair.method}-{pair.baseline}")
+    name = f"compare-{file_label(pair.method)}.over.{file_label(pair.baseline)}"
     return draw_pairs([pair], name, "")
 
 

@@ -87,6 +87,23 @@ def write_report(report: Report, folder: Path) -> Path:
     return page
 
 
+CHARACTER_WORDS = {"+": "plus", "_": "", "/": "slash", " ": "space", ".": "dot", "=": "is", ",": "and", "%": "percent"}
+
+
+def file_label(label: str) -> str:
+    """Write a label so that it can stand in a file name: `gpt+` as gpt_plus, `pre-ln+gpas` as pre-ln_plus_gpas.
+
+    Letters, digits and dashes stay; any other character becomes its word (else its code) between underscores, of which
+    the last of a name is left out. No two labels become the same name.
+    """
+    words = (c if c.isascii() and (c.isalnum() or c == "-") else f"_{character_word(c)}_" for c in label)
+    return "".join(words).removesuffix("_")
+
+
+def character_word(character: str) -> str:
+    return CHARACTER_WORDS.get(character, f"u{ord(character):x}")
+
+
 def write_picture(figure: "Figure", folder: Path, name: str) -> tuple[Path, Path]:
     """Write one figure as PNG and SVG, the same bytes each time, and return both paths."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -26,6 +26,9 @@ from fitting.figures.style import (
     styled,
     unit_for,
 )
+from fitting.result import is_identified
+
+MOST_ERROR = 50.0  # percent; a forecast further off is counted, and does not flatten the others
 
 
 @styled
@@ -34,16 +37,21 @@ def specification_curve(
 ) -> Figure:
     """Draw one parameter's estimate under every specification, sorted, over a chart of what each one chose.
 
-    specifications: columns value, low, high (missing or infinite: open-ended) and those named in `choices`, whose
-    entries are words; `headline` is the value that is reported first.
+    specifications: columns value, low, high (missing or infinite: open-ended), identified (all, where the column is
+    missing; others are drawn hollow and do not stretch the axis) and those named in `choices`, whose entries are words;
+    `headline` is the value that is reported first.
     """
+    if "identified" not in specifications:
+        specifications = specifications.assign(identified=True)
     rows = specifications.sort_values("value", kind="stable").reset_index(drop=True)
     levels = [(choice, level) for choice in choices for level in rows[choice].unique()]
     figure = new_figure(7.6, 3.0 + 0.24 * len(levels))
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[2.6, 0.24 * len(levels) + 0.2])
     draw_estimates(top, rows, headline)
     top.set_ylabel(parameter)
-    top.set_title(f"{parameter} under {len(rows)} specifications")
+    n_loose = int((~rows["identified"]).sum())
+    loose = f", not identified by {n_loose}" if n_loose else ""
+    top.set_title(f"{parameter} under {len(rows)} specifications{loose}")
     draw_choices(bottom, rows, levels)
     footnote(figure, note)
     return figure
@@ -51,22 +59,34 @@ def specification_curve(
 
 def draw_estimates(axes: Axes, rows: pd.DataFrame, headline: float) -> None:
     values, low, high = (rows[name].to_numpy(float) for name in ("value", "low", "high"))
-    shown = np.isfinite(values)
-    edges = np.concatenate([values[shown], low[np.isfinite(low)], high[np.isfinite(high)], [headline]])
-    pad = 0.05 * float(np.ptp(edges)) or 0.1 * abs(headline) or 1.0
-    bottom, top = float(edges.min()) - pad, float(edges.max()) + pad
+    known = rows["identified"].to_numpy(bool) & np.isfinite(values)
+    bottom, top = estimate_window(values, low, high, known)
+    barred = np.flatnonzero(known)
     axes.vlines(
-        np.flatnonzero(shown),
-        np.where(np.isfinite(low), low, bottom - pad)[shown],
-        np.where(np.isfinite(high), high, top + pad)[shown],
+        barred,
+        np.where(np.isfinite(low), low, bottom)[barred],
+        np.where(np.isfinite(high), high, top)[barred],
         color=BLUE,
         alpha=0.35,
         linewidth=2,
     )
-    axes.plot(np.flatnonzero(shown), values[shown], "o", color=BLUE, markersize=4)
+    axes.plot(barred, values[barred], "o", color=BLUE, markersize=4)
+    loose = np.flatnonzero(~known)
+    axes.plot(loose, np.clip(values[loose], bottom, top), "o", color=GREY, markersize=4, fillstyle="none")
     axes.axhline(headline, color=VERMILION, linewidth=1.2, linestyle="--", label=f"headline {headline:.4g}")
     axes.set_ylim(bottom, top)
     axes.legend(loc="upper left")
+
+
+def estimate_window(
+    values: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64], known: NDArray[np.bool_]
+) -> tuple[float, float]:
+    """The range of identified estimates and their intervals; without any, that of the middle half of all values."""
+    edges = np.concatenate([values[known], low[known & np.isfinite(low)], high[known & np.isfinite(high)]])
+    if not len(edges):
+        edges = np.quantile(values[np.isfinite(values)], [0.25, 0.75])
+    pad = 0.05 * float(np.ptp(edges)) or 0.1 * abs(float(edges[0])) or 1.0
+    return float(edges.min()) - pad, float(edges.max()) + pad
 
 
 def draw_choices(axes: Axes, rows: pd.DataFrame, levels: list[tuple[str, str]]) -> None:
@@ -107,6 +127,11 @@ def rolling_origin(forecasts: pd.DataFrame, *, note: str = "") -> Figure:
     axes.set_xlabel("extrapolation (decades of compute past the runs that were fitted)")
     axes.set_ylabel("predicted over measured loss, minus 1 (%)")
     axes.set_title("Forecasting the larger runs from the smaller ones")
+    widest = 100 * float(forecasts["error"].abs().max())
+    if widest > MOST_ERROR:
+        axes.set_ylim(-MOST_ERROR, MOST_ERROR)
+        n_past = int((100 * forecasts["error"].abs() > MOST_ERROR).sum())
+        axes.set_title(f"Forecasting the larger runs from the smaller ones ({n_past} past the axis)")
     axes.legend(loc="best")
     footnote(figure, note)
     return figure
@@ -127,7 +152,8 @@ def profile(
     rise = curve["rise"] / threshold
     axes.plot(curve["value"], rise, color=BLUE)
     axes.axhline(1.0, color=VERMILION, linestyle="--", linewidth=1.2, label="what chance allows (95%)")
-    axes.axvline(estimate, color="#555555", linewidth=1, label=f"estimate {estimate:.4g}")
+    told = f"estimate {estimate:.4g}" if is_identified(low, high) else "best fit"
+    axes.axvline(estimate, color="#555555", linewidth=1, label=told)
     left, right = float(curve["value"].min()), float(curve["value"].max())
     axes.axvspan(max(low, left), min(high, right), color=BLUE, alpha=0.1, linewidth=0)
     axes.set_xlim(left, right)
@@ -145,7 +171,8 @@ def profile(
 def interval_in_words(low: float, high: float) -> str:
     """Say an interval that may be open: `[0.1, 0.4]`, `at least 0.1`, `at most 0.4`, `not identified`."""
     if np.isfinite(low) and np.isfinite(high):
-        return f"95% interval [{low:.4g}, {high:.4g}]"
+        loose = "" if is_identified(low, high) else ", not identified"
+        return f"95% interval [{low:.4g}, {high:.4g}]{loose}"
     if np.isfinite(low):
         return f"at least {low:.4g}, no upper bound (one-sided)"
     if np.isfinite(high):

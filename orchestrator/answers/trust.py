@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.answers.answer import Answer
 from orchestrator.law_fits import FitRequest, fit_group, groups
-from orchestrator.report import Picture, Table
+from orchestrator.report import Picture, Table, file_label
 from orchestrator.wording import interval, number, percent
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fitting.extrapolation import RollingOrigin
     from fitting.frame import Points
     from fitting.profiles import ProfileOfParameter
     from fitting.result import FitResult, Parameter
@@ -32,8 +33,8 @@ class Group:
 
     @property
     def suffix(self) -> str:
-        """What a figure's file name carries; characters that a file name cannot hold become dashes."""
-        return "".join(c if c.isalnum() or c in "-_." else "-" for c in self.label)
+        """What a figure's file name carries."""
+        return file_label(self.label)
 
 
 def grouped(runs: "pd.DataFrame", request: FitRequest) -> Iterator[Group]:
@@ -60,7 +61,7 @@ def bootstrap_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:
     """Resample whole runs with replacement, and set percentile intervals beside the fit's own."""
     from fitting.bootstrap import bootstrap
 
-    tables, value = [], {}
+    tables, value, lines = [], {}, []
     for group in grouped(runs, request):
         result = fit_group(group.points, request)
         drawn = bootstrap(group.points, result, request.n_bootstrap)
@@ -70,9 +71,22 @@ def bootstrap_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:
         note = "Percentile intervals of few runs are wide (coverage near 1 at 15 runs): a second opinion only."
         tables.append(Table(title, tuple(rows), (note,)))
         value[group.label] = {
-            name: {"value": one.value, "low": one.low, "high": one.high, "se": one.se} for name, one in found.items()
-        }
-    return Answer(tuple(tables), value={"n_bootstrap": request.n_bootstrap, "labels": value})
+            name: {"value": one.value, "low": one.low, "high": one.high, "se": one.se,
+                   "identified": result.params[name].identified}
+            for name, one in found.items()
+        }  # fmt: skip
+        lines += caveats(group, result)
+    return Answer(tuple(tables), lines=tuple(lines), value={"n_bootstrap": request.n_bootstrap, "labels": value})
+
+
+def value_words(parameter: "Parameter", digits: int = 3) -> str:
+    """Write a value, or a dash where the runs do not identify it: then only its interval may be read."""
+    return number(parameter.value, digits) if parameter.identified else "-"
+
+
+def caveats(group: Group, result: "FitResult") -> list[str]:
+    """What the fit itself admits, such as parameters that the runs do not identify."""
+    return [f"{named(group.label)}: {warning}" for warning in result.warnings]
 
 
 def bootstrap_row(own: "Parameter", drawn: "Parameter") -> dict[str, Any]:
@@ -80,10 +94,10 @@ def bootstrap_row(own: "Parameter", drawn: "Parameter") -> dict[str, Any]:
 
     return {
         "parameter": own.name,
-        "value": number(own.value, 4),
+        "value": value_words(own, 4),
         "interval of the fit": interval_text(own),
-        "bootstrap interval": interval(drawn.low, drawn.high, 4),
-        "bootstrap se": number(drawn.se, 3),
+        "bootstrap interval": interval(drawn.low, drawn.high, 4) if own.identified else "-",
+        "bootstrap se": number(drawn.se, 3) if own.identified else "-",
     }
 
 
@@ -100,7 +114,8 @@ def specification_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:
         tables.append(Table(title, tuple(rows)))
         pictures += [specification_picture(group, curve, name) for name in names if name in DRAWN]
         value[group.label] = {"rows": curve.rows.to_dict("records"), "failed": list(curve.failed)}
-        lines += [f"{group.label}: not fitted: {failure}" for failure in curve.failed]
+        lines += [f"{named(group.label)}: not fitted: {failure}" for failure in curve.failed]
+        lines += caveats(group, curve.headline)
     return Answer(tuple(tables), lines=tuple(lines), pictures=tuple(pictures), value=value)
 
 
@@ -108,26 +123,32 @@ DRAWN = ("alpha", "beta", "a", "gamma")
 
 
 def specification_row(curve: "SpecificationCurve", name: str) -> dict[str, Any]:
+    """One parameter: its headline, and the range over the specifications that identify it."""
+    from fitting.result import interval_text, is_identified
+
+    own, rows = curve.parameter(name), curve.of(name)
     low, high = curve.envelope(name)
-    own = curve.headline.params.get(name)
+    widest = curve.interval(name)
     return {
         "parameter": name,
-        "headline": "-" if own is None else f"{number(own.value)} {interval(own.low, own.high)}",
-        "lowest": number(low),
-        "highest": number(high),
-        "interval to report": interval(*curve.interval(name)),
+        "headline": f"{number(own.value)} {interval(own.low, own.high)}" if own.identified else interval_text(own),
+        "identified by": f"{int(rows['identified'].sum())} of {len(rows)}",
+        "lowest": "-" if math.isnan(low) else number(low),
+        "highest": "-" if math.isnan(high) else number(high),
+        "interval to report": interval(*widest) if own.identified and is_identified(*widest) else "not identified",
     }
 
 
 def specification_picture(group: Group, curve: "SpecificationCurve", name: str) -> Picture:
     from fitting.specification import CHOICES
 
-    rows = curve.of(name)
-    headline = curve.headline.params.get(name)
-    middle = float(rows["value"].median()) if headline is None else headline.value
-    note = f"{named(group.label)}, law {curve.law}, {curve.headline.n} runs. Bars: 95% interval of each fit."
+    rows, headline = curve.of(name), curve.parameter(name)
+    told = "Bars: 95% interval of each fit." if headline.identified else "The headline fit does not identify it."
+    note = f"{named(group.label)}, law {curve.law}, {curve.headline.n} runs. {told}"
     caption = f"{name} under every specification"
-    drawn = draw("specification-curve", group, caption, rows, CHOICES, parameter=name, headline=middle, note=note)
+    drawn = draw(
+        "specification-curve", group, caption, rows, CHOICES, parameter=name, headline=headline.value, note=note
+    )
     return replace(drawn, name=f"{drawn.name}-{name}")
 
 
@@ -135,7 +156,7 @@ def rolling_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:
     """Fit the cheapest runs and predict the dearer ones, for every cut; beside two baselines that a law must beat."""
     from fitting.extrapolation import rolling_origin
 
-    tables, pictures, value = [], [], {}
+    tables, pictures, value, lines = [], [], {}, []
     for group in grouped(runs, request):
         rolled = rolling_origin(group.points, request.law)
         rows = [
@@ -151,7 +172,16 @@ def rolling_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:
         tables.append(Table(f"{named(group.label)}: forecasts of dearer runs from cheaper ones", tuple(rows)))
         pictures.append(draw("rolling-origin", group, "forecasts of dearer runs", rolled.rows, note=note))
         value[group.label] = rolled.rows.to_dict("records")
-    return Answer(tuple(tables), pictures=tuple(pictures), value=value)
+        lines += loose_cuts(group, request.law, rolled)
+    return Answer(tuple(tables), lines=tuple(lines), pictures=tuple(pictures), value=value)
+
+
+def loose_cuts(group: Group, law: str, rolled: "RollingOrigin") -> list[str]:
+    """Say at how many cuts the cheaper runs do not identify the law that forecasts the dearer ones."""
+    cuts = rolled.rows[rolled.rows["law"] == law].groupby("n_train")["identified"].first()
+    if cuts.all():
+        return []
+    return [f"{named(group.label)}: {law} is not identified by the cheaper runs at {(~cuts).sum()} of {len(cuts)} cuts"]
 
 
 def diagnostics_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:
@@ -171,7 +201,7 @@ def diagnostics_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:
         pictures.append(draw("diagnostics", group, "residuals and influence", found.rows, note=note))
         value[group.label] = found.rows.to_dict("records")
         lines += [f"{named(group.label)}: residual of {run} is beyond chance" for run in found.outliers]
-        lines += excluded_lines(group, result)
+        lines += [*excluded_lines(group, result), *caveats(group, result)]
     return Answer(tuple(tables), lines=tuple(lines), pictures=tuple(pictures), value=value)
 
 
@@ -217,12 +247,17 @@ def profile_answer(runs: "pd.DataFrame", request: FitRequest, parameter: str) ->
         result = fit_group(group.points, request)
         found = profile_of(group.points, result, parameter)
         told = interval(found.low if found.low > 0 else None, found.high, 4)
-        rows.append({"method": named(group.label), "value": number(found.estimate, 4), "profile interval": told})
+        if found.identified:
+            shown = number(found.estimate, 4)
+        else:
+            shown, told = "-", told if told == "not identified" else f"{told}, not identified"
+        rows.append({"method": named(group.label), "value": shown, "profile interval": told})
         pictures.append(profile_picture(group, request, found))
         value[group.label] = {
             "value": found.estimate,
             "low": found.low,
             "high": found.high,
+            "identified": found.identified,
             "threshold": found.threshold,
             "profile": found.frame().to_dict("records"),
         }
@@ -236,7 +271,8 @@ def profile_picture(group: Group, request: FitRequest, found: "ProfileOfParamete
     note = f"{named(group.label)}, law {request.law}, {len(group.points)} runs. Shaded: what the runs do not exclude."
     options = {"parameter": found.name, "estimate": found.estimate, "low": low, "high": found.high}
     caption = f"profile of {found.name}"
-    return draw("profile", group, caption, found.frame(), **options, threshold=found.threshold, note=note)
+    drawn = draw("profile", group, caption, found.frame(), **options, threshold=found.threshold, note=note)
+    return replace(drawn, name=f"{drawn.name}-{found.name}")
 
 
 def approaches_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:

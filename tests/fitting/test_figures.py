@@ -242,3 +242,25 @@ def test_counts_are_written_as_people_write_them():
         "1.05M",
         "7B",
     ]
+
+
+def test_a_specification_that_identifies_nothing_does_not_stretch_the_axis():
+    rows = pd.DataFrame(
+        {
+            "objective": ["huber", "lad", "log-l2"],
+            "value": [400.0, 420.0, 2e16],
+            "low": [300.0, 310.0, 0.0],
+            "high": [500.0, 520.0, np.inf],
+            "identified": [True, True, False],
+        }
+    )
+    figure = FIGURES["specification-curve"](rows, ["objective"], parameter="A", headline=400.0)
+    bottom, top = figure.axes[0].get_ylim()
+    assert 200 < bottom < 300 and 520 < top < 600
+    assert "not identified by 1" in figure.axes[0].get_title(loc="left")
+
+
+def test_one_wild_forecast_does_not_flatten_the_others():
+    rows = pd.DataFrame({"law": "chinchilla", "decades": [0.5, 1.0, 1.5], "error": [0.01, -0.02, 1e6]})
+    axes = FIGURES["rolling-origin"](rows).axes[0]
+    assert axes.get_ylim()[1] <= 50 and "1 past the axis" in axes.get_title(loc="left")

@@ -198,7 +198,7 @@ def test_compare_prints_a_sentence_with_what_it_rests_on_and_draws_it(capsys, st
     printed = answer(capsys, "compare", "angpt", "gpt+")
     assert printed.startswith("anGPT over GPT+: GPT+ needs 1.")
     assert "1 seed: seed noise is poorly known" in printed
-    assert (study / "figures" / "planted" / "compare-angpt-gpt-.png").exists()
+    assert (study / "figures" / "planted" / "compare-angpt.over.gpt_plus.png").exists()
     told = json.loads(answer(capsys, "compare", "angpt", "gpt+", "--curve", "interpolated", "--json"))
     assert (told["method"], told["baseline"], told["curve"]) == ("angpt", "gpt+", "interpolated")
     assert {"differences", "speedups", "pooled", "multipliers", "sentence", "warnings"} <= set(told)
@@ -210,7 +210,23 @@ def test_trust_flags_answer_together_each_with_its_figure(capsys, study):
     assert set(told) == {"bootstrap", "rolling-origin", "diagnostics", "specification-curve", "profile"}
     assert all(set(part) >= {"gpt+", "angpt"} for name, part in told.items() if name != "bootstrap")
     drawn = {path.name for path in (study / "figures" / "planted").glob("*-angpt*.png")}
-    assert {"rolling-origin-angpt.png", "diagnostics-angpt.png", "profile-angpt.png"} <= drawn
+    assert {"rolling-origin-angpt.png", "diagnostics-angpt.png", "profile-angpt-alpha.png"} <= drawn
+
+
+def test_what_fit_calls_not_identified_no_other_flag_prints_as_a_value(capsys):
+    """Nine runs do not identify this law; every part of the trust section must say so as the plain fit does."""
+    params = json.loads(answer(capsys, "fit", "--law", "chinchilla", "--json"))["fits"][0]["params"]
+    loose = [name for name, one in params.items() if one["one_sided"] or one["high"] > 10 * one["low"]]
+    assert loose
+    flags = ("--specification-curve", "--bootstrap", "20", "--diagnostics")
+    printed = answer(capsys, "fit", "--law", "chinchilla", *flags)
+    assert printed.count("these runs do not identify") >= 6  # two labels, three flags
+    profiled = answer(capsys, "fit", "--law", "chinchilla", "--profile", loose[0])
+    for table in (printed, profiled):
+        assert "not identified" in table
+    told = json.loads(answer(capsys, "fit", "--law", "chinchilla", "--specification-curve", "--json"))
+    rows = told["specification-curve"]["gpt+"]["rows"]
+    assert not all(row["identified"] for row in rows if row["parameter"] == loose[0])
 
 
 def test_a_profile_is_lowest_at_the_estimate_and_crosses_the_limit_at_the_ends(capsys):

@@ -1,7 +1,9 @@
 """How numbers, bounds and tables are put into words, and how a page is written and remembered."""
 
+import itertools
 import json
 import math
+import re
 from html.parser import HTMLParser
 
 import numpy as np
@@ -13,7 +15,7 @@ from orchestrator.analyze import LawFit
 from orchestrator.findings import estimate_words, parameter_words
 from orchestrator.page_store import read_page, write_page
 from orchestrator.pages import Page, figures_dir
-from orchestrator.report import Picture, Report, Section, Table, write_report
+from orchestrator.report import Picture, Report, Section, Table, file_label, write_report
 from orchestrator.study import Study
 from orchestrator.wording import counted, interval, listed, number, percent
 
@@ -156,3 +158,24 @@ def test_a_torn_memory_of_a_page_is_ignored(tmp_path, rubbish):
 def test_an_experiment_named_like_a_path_stays_in_the_figures_folder(tmp_path):
     for name in ("../../etc/x", "..", "/etc"):
         assert figures_dir(Study.at(tmp_path), name).resolve().parent == tmp_path.resolve() / "figures"
+
+
+def test_labels_become_readable_file_names():
+    assert [file_label(one) for one in ("gpt+", "pre-ln+gpas", "v1.5", "a_b")] == [
+        "gpt_plus",
+        "pre-ln_plus_gpas",
+        "v1_dot_5",
+        "a__b",
+    ]
+
+
+def test_no_two_labels_become_the_same_file_name():
+    labels = [
+        "".join(word)
+        for n in range(1, 5)
+        for word in itertools.product(["a", "plus", "+", "-", "_", ".", "/"], repeat=n)
+    ]
+    labels = sorted(set(labels))  # "aplus" may be spelled in one way only
+    names = {file_label(label) for label in labels}
+    assert len(names) == len(labels)
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]+", name) for name in names)

@@ -122,8 +122,8 @@ def gap_interval(gap: "LossDifference") -> str:
 
 def scale_tables(pairs: Sequence[PairReading]) -> tuple[Table, ...]:
     """Two tables of tokens-to-loss: by size (does the gain hold as models grow?) and by budget (as data grow?)."""
-    by_size = [{**named(pair), **words(pair.by("size"))} for pair in pairs]
-    by_budget = [{**named(pair), **words(pair.by("budget"))} for pair in pairs]
+    by_size = [{**named(pair), **words(pair.by("size"))} for pair in pairs if pair.by("size")]
+    by_budget = [{**named(pair), **words(pair.by("budget"))} for pair in pairs if pair.by("budget")]
     note = (
         "Tokens the baseline needs for the method's final loss, over the tokens the method used. A trend is real only "
         "where intervals stand apart; the largest budgets rest on curves drawn past their last point."

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 UNIT_WORDS = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds"}
 FASTER, SLOWER, UNCLEAR = "faster", "slower", "no difference shown"
+MOST_COLUMNS = 6  # sizes or budgets that still fit side by side on a page
 BELOW_NOISE = "but within the noise of single runs"
 
 SPEED_UP_NOTES = (
@@ -122,16 +123,25 @@ def gap_interval(gap: "LossDifference") -> str:
 
 def scale_tables(pairs: Sequence[PairReading]) -> tuple[Table, ...]:
     """Two tables of tokens-to-loss: by size (does the gain hold as models grow?) and by budget (as data grow?)."""
-    by_size = [{**named(pair), **words(pair.by("size"))} for pair in pairs if pair.by("size")]
-    by_budget = [{**named(pair), **words(pair.by("budget"))} for pair in pairs if pair.by("budget")]
+    by_size, by_budget = (scale_rows(pairs, key) for key in ("size", "budget"))
     note = (
         "Tokens the baseline needs for the method's final loss, over the tokens the method used. A trend is real only "
         "where intervals stand apart; the largest budgets rest on curves drawn past their last point."
     )
     return (
-        Table("Speed-up in tokens by size", aligned(by_size)),
-        Table("Speed-up in tokens by budget", aligned(by_budget), (note,) if by_budget else ()),
+        Table("Speed-up in tokens by size", by_size),
+        Table("Speed-up in tokens by budget", by_budget, (note,) if by_budget else ()),
     )
+
+
+def scale_rows(pairs: Sequence[PairReading], key: str) -> tuple[dict[str, str], ...]:
+    """One row a comparison with a column for each size or budget; where these are many, a row for each instead."""
+    found = [(pair, pair.by(key)) for pair in pairs]
+    if max((len(by) for _, by in found), default=0) > MOST_COLUMNS:
+        return tuple(
+            {**named(pair), key: name, "speed-up": ratio_words(one)} for pair, by in found for name, one in by.items()
+        )
+    return aligned([{**named(pair), **words(by)} for pair, by in found if by])
 
 
 def words(pooled: "dict[str, Pooled]") -> dict[str, str]:

@@ -68,7 +68,7 @@ def assess(
         raise FittingError("a design needs positive n_params and n_tokens")
     truth = {**ASSUMED, **(assumed or {})}
     jacobian = _jacobian(n, d, truth)
-    se = _standard_errors(jacobian, truth, scatter)
+    se = _standard_errors(jacobian, truth, scatter, (float(np.log(n).mean()), float(np.log(d).mean())))
     flops = design["flops"].to_numpy(dtype=np.float64) if "flops" in design else FLOPS_PER_PARAMETER_TOKEN * n * d
     levels = tuple(len(np.unique(level_of(v))) for v in (n, d))
     spread = float(np.ptp(np.log10(d / n)))
@@ -95,7 +95,10 @@ def _jacobian(n: Array, d: Array, truth: dict[str, float]) -> Array:
     return np.asarray(jacobian[:, order])
 
 
-def _standard_errors(jacobian: Array, truth: dict[str, float], scatter: float) -> dict[str, float]:
+def _standard_errors(
+    jacobian: Array, truth: dict[str, float], scatter: float, centres: tuple[float, float]
+) -> dict[str, float]:
+    """Expected standard errors; centres: means of ln N and ln D, which turn centred coefficients into A and B."""
     norms = np.linalg.norm(jacobian, axis=0)
     _, singular, rotation = np.linalg.svd(jacobian / norms, full_matrices=False)
     with np.errstate(divide="ignore"):
@@ -108,9 +111,9 @@ def _standard_errors(jacobian: Array, truth: dict[str, float], scatter: float) -
     total = truth["alpha"] + truth["beta"]
     return {
         "E": truth["E"] * se([1, 0, 0, 0, 0]),
-        "log A": se([0, 0, 1, 0, 0]),
+        "log A": se([0, centres[0], 1, 0, 0]),
         "alpha": se([0, 1, 0, 0, 0]),
-        "log B": se([0, 0, 0, 0, 1]),
+        "log B": se([0, 0, 0, centres[1], 1]),
         "beta": se([0, 0, 0, 1, 0]),
         "a": se([0, -truth["beta"] / total**2, 0, truth["alpha"] / total**2, 0]),
     }

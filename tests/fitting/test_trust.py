@@ -110,8 +110,12 @@ def test_expected_standard_errors_are_those_that_fits_then_have():
     design = grid(7, 5)
     expected = assess(design, {"E": 1.8, "A": 480.0, "alpha": 0.35, "B": 2080.0, "beta": 0.37}, scatter=0.004)
     spread = [fit(grid(7, 5, noise=0.004, seed=s), objective="log-l2", profile="never") for s in range(60)]
-    for name in ("E", "alpha", "beta"):
-        observed = np.std([r.value(name) for r in spread], ddof=1)
+    read = {name: [r.value(name) for r in spread] for name in ("E", "alpha", "beta")}
+    read |= {f"log {name}": list(np.log([r.value(name) for r in spread])) for name in "AB"}
+    read["a"] = [r.value("beta") / (r.value("alpha") + r.value("beta")) for r in spread]
+    assert set(read) == set(expected.se)
+    for name, values in read.items():
+        observed = np.std(values, ddof=1)
         assert observed == pytest.approx(expected.se[name], rel=0.35)  # 60 draws: 9% each way, three of it
 
 

@@ -22,15 +22,21 @@ Array = NDArray[np.float64]
 
 SETTINGS: dict[str, str] = {"lr_peak": "peak learning rate", "batch_tokens": "tokens a batch"}
 LEAST_VALUES = 3
+NEAREST = 5  # values of a sweep that a quadratic may take in
+WITHIN = 0.1  # log loss above the lowest up to which a sweep is taken for parabolic
+AT_EDGE = "the best value is at the edge of its sweep"
+LOOSE = 2.0  # width of an exponent's interval past which a law tells nothing beyond its own sweep
+NO_MINIMUM = "the best value lies inside its sweep, but the quadratic has no minimum there"
 
 
 @dataclass(frozen=True)
 class Optimum:
     """The best setting of one cell: log L = log loss_best + curvature ln(setting/best)^2.
 
-    `best`, `low`, `high` come from the quadratic (the interval is NaN where it has no interior minimum); `best_run` is
-    the setting with the lowest loss seen; `edge` is true when that is the first or last of its sweep, or the quadratic
-    has no minimum inside.
+    `best`, `low`, `high` come from the quadratic; `best_run` is the setting with the lowest loss seen. `edge`: that is
+    the first or last of its sweep, with nothing tried beyond it. `inside`: the quadratic has its minimum among the
+    values tried; where it has not, `best` is `best_run` and the interval NaN. `usable`, inside and not at the edge:
+    enters the law. `n_near` values entered the quadratic. `resolved`: the interval does not hold the whole sweep.
     """
 
     label: str
@@ -46,6 +52,10 @@ class Optimum:
     curvature: float
     best_run: float
     edge: bool
+    inside: bool
+    usable: bool
+    n_near: int
+    resolved: bool
     note: str = ""
 
 
@@ -95,9 +105,9 @@ class HyperResult:
 
 
 def _optimum_line(setting: str, o: Optimum) -> str:
-    edge = "  AT THE EDGE of the sweep" if o.edge else ""
     where = f"{o.label} {o.size} {o.budget}"
-    return f"{where}: {setting} {o.best:.3g} ({o.low:.3g} to {o.high:.3g}), {o.n_values} values{edge}"
+    note = f"  {o.note}" if o.note else ""
+    return f"{where}: {setting} {o.best:.3g} ({o.low:.3g} to {o.high:.3g}), {o.n_values} values{note}"
 
 
 @single_threaded
@@ -120,14 +130,26 @@ def fit_hyper(
         raise FittingError(
             f"no method, size and budget has {LEAST_VALUES} values of {setting}: there is no sweep to fit"
         )
-    laws, warnings = {}, [f"{o.label} {o.size} {o.budget}: {o.note}" for o in optima if o.note]
-    for label in dict.fromkeys(o.label for o in optima):
-        own = [o for o in optima if o.label == label and not o.edge]
+    laws, refused = _laws(optima, setting, level)
+    warnings = (*(f"{o.label} {o.size} {o.budget}: {o.note}" for o in optima if o.note), *refused)
+    return HyperResult(setting, tuple(optima), laws, warnings, checked.excluded, checked.data_hash())
+
+
+def _laws(optima: list[Optimum], setting: str, level: float) -> tuple[dict[str, HyperLaw], list[str]]:
+    """The law of each label that has one, and one line for each reason why others have none."""
+    laws: dict[str, HyperLaw] = {}
+    refused: dict[str, list[str]] = {}
+    loose: list[str] = []
+    found = list(dict.fromkeys(o.label for o in optima))
+    for label in found:
+        own = [o for o in optima if o.label == label and o.usable]
         try:
             laws[label] = fit_hyper_law(own, setting, label, level)
+            loose += [f"law of {label}: {warning}" for warning in laws[label].warnings]
         except FittingError as error:
-            warnings.append(str(error))
-    return HyperResult(setting, tuple(optima), laws, tuple(warnings), checked.excluded, checked.data_hash())
+            refused.setdefault(str(error).removeprefix(f"{label}: "), []).append(label)
+    named = {why: ", ".join(some) if len(some) < len(found) else "any method" for why, some in refused.items()}
+    return laws, [*loose, *(f"no law for {some}: {why}" for why, some in named.items())]
 
 
 def _cells(frame: pd.DataFrame, setting: str) -> pd.DataFrame:
@@ -158,10 +180,10 @@ def _optimum(
     lowest = int(np.argmin(losses))
     beyond = _tried_beyond(ceilings, names, setting)
     edge = _is_edge(lowest, values, beyond)
-    best, half, loss, curvature = _vertex(x, y, values, lowest, level)
-    inside = np.isfinite(best) and values[0] <= best <= values[-1]
-    note = "" if inside else "no interior minimum of the quadratic"
-    centre, width = (best, half) if inside else (values[lowest], np.nan)
+    near = _near(values, losses, lowest)
+    best, half, loss, curvature = _vertex(x, y, near, float(values[lowest]), level)
+    inside = bool(np.isfinite(best) and values[0] <= best <= values[-1])
+    centre, width = (best, half) if inside else (float(values[lowest]), np.nan)
     return Optimum(
         *names,
         n_params=float(cell["n_params"].mean()),
@@ -173,16 +195,38 @@ def _optimum(
         loss_best=float(np.exp(loss if inside else losses[lowest])),
         curvature=curvature,
         best_run=float(np.exp(values[lowest])),
-        edge=bool(edge or not inside),
-        note="the best value is at the edge of its sweep" if edge else note,
+        edge=edge,
+        inside=inside,
+        usable=inside and not edge,
+        n_near=len(near),
+        resolved=bool(inside and not (centre - width < values[0] and centre + width > values[-1])),
+        note=AT_EDGE if edge else "" if inside else NO_MINIMUM,
     )
+
+
+def _near(values: Array, losses: Array, lowest: int) -> Array:
+    """The values around the lowest loss that enter the quadratic: up to NEAREST in a row, three or more.
+
+    Losses far above the optimum are not parabolic (they blow up, or level off where training fails): past the two
+    neighbours of the lowest, a value enters only if its log loss is within WITHIN of it, and so on outwards.
+    """
+    start = max(0, min(lowest - NEAREST // 2, len(values) - NEAREST))
+    first, last = start, min(start + NEAREST, len(values)) - 1
+    core_first = max(0, min(lowest - 1, len(values) - LEAST_VALUES))
+    core_last = core_first + LEAST_VALUES - 1
+    low_enough = losses - losses[lowest] <= WITHIN
+    while first < core_first and not low_enough[first:core_first].all():
+        first += 1
+    while last > core_last and not low_enough[core_last + 1 : last + 1].all():
+        last -= 1
+    return values[first : last + 1]
 
 
 def _is_edge(lowest: int, values: Array, beyond: Array) -> bool:
     """Whether the lowest loss is first or last, with nothing (not even a diverged run) tried beyond it."""
     if lowest == 0:
-        return not (beyond < values[0]).any()
-    return lowest == len(values) - 1 and not (beyond > values[-1]).any()
+        return not bool((beyond < values[0]).any())
+    return lowest == len(values) - 1 and not bool((beyond > values[-1]).any())
 
 
 def _tried_beyond(ceilings: pd.DataFrame, names: tuple[str, str, str], setting: str) -> Array:
@@ -192,14 +236,9 @@ def _tried_beyond(ceilings: pd.DataFrame, names: tuple[str, str, str], setting: 
     return np.asarray(np.log(ceilings.loc[own, setting].to_numpy(dtype=np.float64)))
 
 
-def _vertex(x: Array, y: Array, values: Array, lowest: int, level: float) -> tuple[float, float, float, float]:
-    """Vertex, its half-width in log, height and curvature of the parabola around the lowest value.
-
-    Losses far above the optimum are not parabolic (they blow up): with more values only the five nearest enter.
-    """
-    near = values[max(0, min(lowest - 2, len(values) - 5)) : max(0, min(lowest - 2, len(values) - 5)) + 5]
+def _vertex(x: Array, y: Array, near: Array, centre: float, level: float) -> tuple[float, float, float, float]:
+    """Vertex, its half-width in log, height and curvature of the parabola through the runs at the `near` values."""
     keep = (x >= near[0] - 1e-12) & (x <= near[-1] + 1e-12)
-    centre = float(values[lowest])
     design = np.stack([np.ones(keep.sum()), x[keep] - centre, (x[keep] - centre) ** 2], axis=1)
     gram = np.linalg.pinv(design.T @ design)
     c0, c1, c2 = gram @ design.T @ y[keep]
@@ -219,7 +258,8 @@ def fit_hyper_law(optima: list[Optimum], setting: str, label: str, level: float 
     An exponent whose axis has one level only is held at 0. Raises FittingError for fewer than two usable optima.
     """
     if len(optima) < 2:
-        raise FittingError(f"{label}: {len(optima)} usable optima of {setting}; a law needs two or more")
+        found = "1 usable optimum" if optima else "no usable optimum"
+        raise FittingError(f"{label}: {found} of {setting}, and a law needs two or more")
     n, d = (level_of(np.array([getattr(o, axis) for o in optima])) for axis in ("n_params", "n_tokens"))
     y = np.log([o.best for o in optima])
     used = [("c", np.ones(len(y)), 0.0)]
@@ -237,8 +277,15 @@ def fit_hyper_law(optima: list[Optimum], setting: str, label: str, level: float 
     params = _law_params(
         used, solved, np.asarray(gram * (variance if df else np.inf)), shift, t_quantile(level, max(df, 1))
     )
-    warnings = () if df else ("as many optima as parameters: no interval",)
-    return HyperLaw(setting, label, params, len(y), warnings)
+    return HyperLaw(setting, label, params, len(y), _law_warnings(params, df, setting))
+
+
+def _law_warnings(params: dict[str, Parameter], df: int, setting: str) -> tuple[str, ...]:
+    if not df:
+        return ("as many optima as parameters: no interval",)
+    loose = [name for name in ("p", "q") if params[name].high - params[name].low > LOOSE]
+    words = f"exponent {' and '.join(loose)} of {setting} not resolved: use it at the sizes and budgets swept alone"
+    return (words,) if loose else ()
 
 
 def _law_params(

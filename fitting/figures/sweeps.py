@@ -20,6 +20,10 @@ from fitting.figures.style import (
     unit_for,
 )
 
+MANY = 6  # labels past which panels are small
+TOP = 1.25  # highest loss drawn in its place, over the worst cell's lowest
+ROOM = 4.0  # times above and below the best settings: longer intervals run out of the panel
+N_TICKS = 3
 SETTINGS = {"lr_peak": "peak learning rate", "batch_tokens": "batch (tokens)"}
 
 
@@ -28,21 +32,25 @@ def sweeps(points: pd.DataFrame, optima: pd.DataFrame, *, setting: str = "lr_pea
     """Draw loss against a setting, one panel a label, one colour a (size, budget); crosses are fitted optima.
 
     points: columns label, size, budget, n_params, n_tokens, loss_nats and `setting`; optima: columns label, size,
-    budget, best, loss_best, curvature (log L = log loss_best + curvature * ln(setting / best)^2) and edge (the best
-    value is the first or last that was tried, so the optimum may lie outside: a ring, and no parabola).
+    budget, best, loss_best, curvature (log L = log loss_best + curvature * ln(setting / best)^2) and usable (false: the
+    lowest is first or last of its sweep, or no parabola has a minimum there: a ring, and no parabola). Losses far above
+    every cell's lowest are triangles at the top, so that they do not press the optima together.
     """
     labels = in_order(points["label"])
-    figure, all_axes = panels(len(labels), width=3.8, height=3.4, n_columns=2)
+    figure, all_axes = sweep_panels(len(labels))
+    top = TOP * float(points.groupby(["label", "size", "budget"])["loss_nats"].min().max())
     ordered = points.sort_values(["n_params", "n_tokens"], kind="stable")
     cells = list(dict.fromkeys(zip(ordered["size"].astype(str), ordered["budget"].astype(str), strict=True)))
     colours = colormaps["viridis"](np.linspace(0.0, 0.85, len(cells)))
     for axes, label in zip(all_axes, labels, strict=True):
         axes.set_title(name_of(label))
         for (size, budget), colour in zip(cells, colours, strict=True):
-            draw_sweep(axes, at(points, label, size, budget), setting, colour, f"{size} × {budget}")
+            draw_sweep(axes, at(points, label, size, budget), setting, colour, f"{size} × {budget}", top)
             draw_optimum(axes, at(optima, label, size, budget), colour)
-        log_axis(axes, "x", n_ticks=5)
+        log_axis(axes, "x", n_ticks=N_TICKS)
         log_axis(axes, "y")
+    margin = (top / float(points["loss_nats"].min())) ** 0.06
+    all_axes[0].set_ylim(float(points["loss_nats"].min()) / margin, min(top, points["loss_nats"].max()) * margin)
     label_outer(figure, all_axes, SETTINGS.get(setting, setting), LOSS_LABEL)
     handles, words = all_axes[0].get_legend_handles_labels()
     figure.legend(handles, words, loc="outside upper left", ncols=min(len(words), 5), fontsize=8, title="size × tokens")
@@ -55,15 +63,23 @@ def at(frame: pd.DataFrame, label: str, size: str, budget: str) -> pd.DataFrame:
     return frame[(frame["label"] == label) & named]
 
 
-def draw_sweep(axes: Axes, points: pd.DataFrame, setting: str, colour: Colour, words: str) -> None:
+def sweep_panels(n_labels: int) -> tuple[Figure, list[Axes]]:
+    """Two wide columns for a few labels, four narrow ones for many: a page stays a page."""
+    few = n_labels <= MANY
+    return panels(n_labels, width=3.8 if few else 2.9, height=3.4 if few else 2.5, n_columns=2 if few else 4)
+
+
+def draw_sweep(axes: Axes, points: pd.DataFrame, setting: str, colour: Colour, words: str, top: float) -> None:
     some = points.sort_values(setting)
-    axes.plot(some[setting], some["loss_nats"], "o", color=colour, markersize=4.5, label=words)
+    above = some["loss_nats"].to_numpy(float) > top
+    axes.plot(some[setting][~above], some["loss_nats"][~above], "o", color=colour, markersize=4.5, label=words)
+    axes.plot(some[setting][above], np.full(above.sum(), top), "^", color=colour, markersize=6, fillstyle="none")
 
 
 def draw_optimum(axes: Axes, optima: pd.DataFrame, colour: Colour) -> None:
     for place in range(len(optima)):
         best, loss, curvature = optima.iloc[place][["best", "loss_best", "curvature"]].to_numpy(float)
-        if optima["edge"].iloc[place]:
+        if not optima["usable"].iloc[place]:
             axes.plot([best], [loss], "o", color=VERMILION, markersize=10, fillstyle="none", markeredgewidth=1.8)
             continue
         x = np.geomspace(best / 3, best * 3, 60)
@@ -76,12 +92,12 @@ def draw_optimum(axes: Axes, optima: pd.DataFrame, colour: Colour) -> None:
 def best_settings(optima: pd.DataFrame, laws: pd.DataFrame, *, setting: str = "lr_peak", note: str = "") -> Figure:
     """Draw each (size, budget)'s best setting with its interval against parameters, and the fitted law's lines.
 
-    optima: columns label, budget, n_params, n_tokens, best, low, high, edge; laws: columns label, budget, n_params,
+    optima: columns label, budget, n_params, n_tokens, best, low, high, usable; laws: columns label, budget, n_params,
     value: the law evaluated where a line is wanted.
     """
     labels = in_order(optima["label"])
     unit = unit_for(optima["n_params"], PARAMETER_UNITS)
-    figure, all_axes = panels(len(labels), width=3.8, height=3.4, n_columns=2)
+    figure, all_axes = sweep_panels(len(labels))
     budgets = list(dict.fromkeys(optima.sort_values("n_tokens", kind="stable")["budget"].astype(str)))
     colours = colormaps["viridis"](np.linspace(0.0, 0.85, len(budgets)))
     for axes, label in zip(all_axes, labels, strict=True):
@@ -92,8 +108,10 @@ def best_settings(optima: pd.DataFrame, laws: pd.DataFrame, *, setting: str = "l
             axes.plot(
                 *line.sort_values("n_params")[["n_params", "value"]].to_numpy(float).T, color=colour, linewidth=1.2
             )
-        log_axis(axes, "x", scale=unit.scale, n_ticks=5)
+        log_axis(axes, "x", scale=unit.scale, n_ticks=N_TICKS)
         log_axis(axes, "y")
+    seen = np.concatenate([optima["best"].to_numpy(float), laws["value"].to_numpy(float)])
+    all_axes[0].set_ylim(seen.min() / ROOM, seen.max() * ROOM)
     label_outer(figure, all_axes, f"non-embedding parameters ({unit.words})", f"best {SETTINGS.get(setting, setting)}")
     handles, words = all_axes[0].get_legend_handles_labels()
     figure.legend(handles, words, loc="outside upper left", ncols=min(len(words), 5), fontsize=8)
@@ -107,5 +125,5 @@ def draw_best(axes: Axes, optima: pd.DataFrame, colour: Colour, words: str) -> N
     above = np.where(np.isfinite(high), high - best, 0.0)
     spread = np.vstack([below, above]).clip(min=0)
     axes.errorbar(optima["n_params"], best, yerr=spread, fmt="o", color=colour, capsize=2, label=words)
-    edge = optima["edge"].to_numpy(bool)
-    axes.plot(optima["n_params"][edge], best[edge], "o", color=VERMILION, markersize=11, fillstyle="none")
+    out = ~optima["usable"].to_numpy(bool)
+    axes.plot(optima["n_params"][out], best[out], "o", color=VERMILION, markersize=11, fillstyle="none")

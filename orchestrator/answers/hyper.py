@@ -13,7 +13,16 @@ if TYPE_CHECKING:
     from db.engine import Database
     from fitting.hyper import HyperLaw, HyperResult, Optimum
 
-SWEEP_NOTE = "Parabolas of log loss in the log of the setting. Crosses: their minima. Rings: at the edge of the sweep."
+SWEEP_NOTE = (
+    "Parabolas of log loss in the log of the setting, fitted around the lowest loss. Crosses: their minima.\n"
+    "Rings: the lowest is at the edge of its sweep, or no parabola has a minimum there. Triangles: above the panel."
+)
+REMARKS = {
+    "AT THE EDGE": "At the edge: the best value is the first or last that was tried; the optimum may lie outside: "
+    "widen the sweep.",
+    "NO MINIMUM": "No minimum: the best value lies inside its sweep but the losses around it are no parabola; "
+    "try values between its neighbours.",
+}
 
 
 def hyper_answer(database: "Database", experiment: str, runs: "pd.DataFrame", setting: str) -> Answer:
@@ -53,25 +62,33 @@ def optima_table(result: "HyperResult") -> Table:
             "95% interval": interval_words(one),
             "loss there": number(one.loss_best, 4),
             "lowest run at": number(one.best_run),
-            "edge": "AT THE EDGE" if one.edge else "",
+            "remark": remark(one),
         }
         for one in result.optima
     ]
-    note = (
-        "At the edge: the best value is the first or last that was tried; the optimum may lie outside: widen the sweep."
-    )
-    return Table(f"Best {result.setting}", tuple(rows), (note,) if any(one.edge for one in result.optima) else ())
+    notes = [note for remark_words, note in REMARKS.items() if any(row["remark"] == remark_words for row in rows)]
+    return Table(f"Best {result.setting}", tuple(rows), tuple(notes))
+
+
+def remark(one: "Optimum") -> str:
+    """Say why an optimum enters no law: at the edge and without a minimum are different, and want different runs."""
+    at_edge, no_minimum = REMARKS
+    if one.usable:
+        return ""
+    return at_edge if one.edge else no_minimum
 
 
 def interval_words(one: "Optimum") -> str:
-    if one.edge or not (one.low > 0 and math.isfinite(one.high)):
-        return "-" if one.edge else f"none from {one.n_values} values"
-    return interval(one.low, one.high)
+    if not one.usable:
+        return "-"
+    if not (one.low > 0 and math.isfinite(one.high)):
+        return f"none from {one.n_near} values"
+    return interval(one.low, one.high) if one.resolved else "wider than the sweep"
 
 
 def laws_table(result: "HyperResult") -> Table:
     rows = [law_row(law) for law in result.laws.values()]
-    note = f"{result.setting} = c N^p D^q; N non-embedding parameters, D training tokens; edge optima do not enter."
+    note = f"{result.setting} = c N^p D^q; N non-embedding parameters, D training tokens; from optima without a remark."
     return Table("Laws", tuple(rows), (note,) if rows else ())
 
 
@@ -102,7 +119,7 @@ def pictures(runs: "pd.DataFrame", result: "HyperResult") -> tuple[Picture, ...]
     drawn = [Picture(f"sweeps-{result.setting}", figure, f"Final loss against {result.setting}.")]
     laws = law_lines(result, optima)
     if len(laws):
-        note = "Bars: 95% interval of each optimum. Lines: the fitted law. Rings: at the edge, not in the law."
+        note = "Bars: 95% interval of each optimum. Lines: the fitted law. Rings: not in the law."
         figure = FIGURES["best-settings"](optima, laws, setting=result.setting, note=note)
         drawn.append(Picture(f"best-settings-{result.setting}", figure, f"Best {result.setting} against size."))
     return tuple(drawn)

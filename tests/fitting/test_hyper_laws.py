@@ -60,6 +60,40 @@ def test_an_optimum_at_the_edge_is_flagged_and_kept_out_of_the_law():
     assert at_edge(check_points(frame.drop(low))) == [f"angpt l {o.budget}" for o in flagged]
 
 
+def test_a_best_rate_inside_its_sweep_is_not_said_to_be_at_the_edge():
+    """A dip between two flat shoulders has no parabola through all its values, but its three lowest have one."""
+    rates = (0.001, 0.0025, 0.005, 0.01, 0.02)
+    frame = pd.DataFrame({"lr_peak": rates, "loss_nats": (2.80, 2.74, 3.27, 3.27, 3.27), "run_id": list("abcde")})
+    frame = frame.assign(label="post-ln", size="s", budget="1", n_params=27e3, n_tokens=2.6e5)
+    (dip,) = fit_hyper(frame).optima
+    assert not dip.edge and dip.usable and dip.n_near == 3 and 0.001 < dip.best < 0.0035
+    (hump,) = fit_hyper(frame.assign(loss_nats=(2.74, 2.72, 2.80, 2.715, 2.74))).optima
+    assert hump.best == hump.best_run == pytest.approx(0.01)
+    assert not (hump.edge or hump.inside or hump.usable)
+    assert "no minimum" in hump.note and "edge" not in hump.note
+
+
+def test_a_loss_that_levels_off_far_above_the_lowest_does_not_move_the_optimum():
+    """Training that fails at high rates ends on a plateau, which is no part of the parabola around the best rate."""
+    clean = sweep(rates=RATES[:7], curvature=0.2)
+    lowest = clean.groupby(["size", "budget"])["loss_nats"].transform("min")
+    ceiling = clean.assign(loss_nats=clean["loss_nats"].clip(upper=1.4 * lowest))
+    for optimum in fit_hyper(ceiling).optima:
+        if not optimum.edge:
+            assert optimum.best == pytest.approx(best_rate(optimum.n_params, optimum.n_tokens), rel=1e-6)
+
+
+def test_labels_without_a_law_share_one_line_and_a_loose_law_says_so():
+    one = sweep()[lambda frame: (frame["size"] == "s") & (frame["budget"] == "1")]
+    both = pd.concat([one, one.assign(label="gpt+", run_id="g" + one["run_id"])])
+    (line,) = fit_hyper(both).warnings
+    assert line == "no law for any method: 1 usable optimum of lr_peak, and a law needs two or more"
+    near = sweep(noise=0.01).query("size != 'l' and budget != '4'")
+    wild = fit_hyper(near)
+    assert wild.laws["angpt"].params["p"].high - wild.laws["angpt"].params["p"].low > 2
+    assert any(w.startswith("law of angpt: exponent p") and "not resolved" in w for w in wild.warnings)
+
+
 def test_a_diverged_rate_beyond_the_best_one_makes_it_no_edge():
     frame = sweep(rates=RATES[:6]).query("size == 's' and budget == '1'").assign(diverged=False)
     upper = frame["lr_peak"].max()

@@ -77,7 +77,8 @@ class Comparison:
 
     def to_record(self) -> dict[str, Any]:
         """Return the comparison as JSON-able values."""
-        record: dict[str, Any] = jsonable(asdict(self))
+        rests = {"differences": [asdict(d) | {"rests_on": d.rests_on} for d in self.differences]}
+        record: dict[str, Any] = jsonable(asdict(self) | rests | {"is_below_noise": self.is_below_noise})
         return record
 
 
@@ -124,14 +125,24 @@ def _all_speedups(
     pair: Points, method: str, baseline: str, curve: str, level: float
 ) -> tuple[tuple[SpeedUp, ...], list[str]]:
     found: list[SpeedUp] = []
-    missing = []
+    missing: dict[str, list[tuple[str, str]]] = {}
     for unit in UNITS:
         for direction in DIRECTIONS:
             try:
                 found += speedups(pair, method, baseline, direction=direction, unit=unit, curve=curve, level=level)
             except FittingError as error:
-                missing.append(f"{unit}-to-loss ({direction}) not measured: {error}")
-    return tuple(found), missing
+                missing.setdefault(str(error), []).append((unit, direction))
+    return tuple(found), [f"{_missing_words(cases)} not measured: {why}" for why, cases in missing.items()]
+
+
+def _missing_words(cases: list[tuple[str, str]]) -> str:
+    """Name the units, and the direction where only one of the two is missing."""
+    by_unit = {unit: [d for u, d in cases if u == unit] for unit, _ in cases}
+    if len({tuple(found) for found in by_unit.values()}) > 1:
+        return ", ".join(f"{unit}-to-loss ({direction})" for unit, direction in cases)
+    directions = next(iter(by_unit.values()))
+    ending = "" if len(directions) == len(DIRECTIONS) else f" ({directions[0]})"
+    return ", ".join(f"{unit}-to-loss" for unit in by_unit) + ending
 
 
 def _all_pooled(cells: tuple[SpeedUp, ...]) -> tuple[Pooled, ...]:

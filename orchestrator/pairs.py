@@ -44,7 +44,9 @@ class PairReading:
 
     def by(self, key: str, unit: str = "tokens") -> dict[str, "Pooled"]:
         """Return the pooled ratios of each "size" or each "budget", by its name, smallest first."""
-        named = {f"{key} {getattr(cell, key)}": getattr(cell, key) for cell in self.cells_of(unit)}
+        cells = self.cells_of(unit)  # smallest size first
+        cells = sorted(cells, key=lambda cell: cell.n_tokens) if key == "budget" else cells
+        named = {f"{key} {getattr(cell, key)}": getattr(cell, key) for cell in cells}
         found = {name: self.ratio(unit, scope=scope) for scope, name in named.items()}
         return {name: pooled for name, pooled in found.items() if pooled is not None}
 

@@ -103,7 +103,7 @@ def tokens_picture(analysis: Analysis) -> Picture:
 
 
 def speed_up_pictures(analysis: Analysis) -> tuple[Picture, ...]:
-    if not analysis.comparisons:
+    if not any(pair.comparison.pooled for pair in analysis.comparisons):
         return ()
     return (draw_pairs(analysis.comparisons, "speed-ups", seed_words(analysis)),)
 

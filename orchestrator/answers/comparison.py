@@ -54,7 +54,8 @@ def comparison_answer(
         "along_curve": [asdict(one) for one in along],
         "curve": curve,
     }
-    return Answer(tuple(tables), (sentence(pair), ""), lines, (pair_picture(pair),), value)
+    drawn = (pair_picture(pair),) if pair.comparison.pooled else ()
+    return Answer(tuple(tables), (sentence(pair), ""), lines, drawn, value)
 
 
 def read_along(

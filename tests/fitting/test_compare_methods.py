@@ -50,6 +50,15 @@ def test_one_seed_and_thin_designs_are_admitted():
     assert any("thin design: 2 shared sizes" in w for w in found.warnings)
 
 
+def test_what_one_budget_cannot_measure_is_said_once_and_the_record_says_what_an_interval_counts():
+    frame = small_study()
+    found = compare(frame[frame["n_tokens"] == frame["n_tokens"].min()], "fast", "base")
+    missing = [w for w in found.warnings if "not measured" in w]
+    assert len(missing) == 1 and missing[0].startswith("tokens-to-loss, flops-to-loss")
+    told = found.to_record()["differences"][0]
+    assert {"basis", "n_runs", "n_pairs"} <= set(told) and told["rests_on"] == found.difference.rests_on
+
+
 def test_different_hardware_diverged_runs_and_edge_rates_are_admitted():
     frame = small_study().assign(device="cpu", diverged=False)
     frame.loc[frame["label"] == "fast", "device"] = "gpu"

@@ -195,6 +195,8 @@ def test_many_budgets_are_rows_and_a_single_one_leaves_no_empty_table():
     per_size = runs.assign(n_tokens=runs["n_tokens"] * runs["n_params"] / 20_000).drop(columns="budget")
     by_size, by_budget = scale_tables([pair(per_size)])
     assert len(by_size.rows) == 1 and len(by_budget.rows) == 9
+    tokens = [float(row["budget"]) for row in by_budget.rows]
+    assert tokens == sorted(tokens)
     assert set(by_budget.rows[0]) == {"method", "baseline", "budget", "speed-up"}
     single = runs[(runs["size"] == "small") & (runs["budget"] == "200000")]
     assert [table.rows for table in scale_tables([pair(single)])] == [(), ()]

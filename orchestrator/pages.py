@@ -14,7 +14,7 @@ from orchestrator.findings import (
 )
 from orchestrator.pair_text import losses_table, multipliers_table, scale_tables, sentence, speed_ups_table
 from orchestrator.pictures import compute_picture, curve_pictures, speed_up_pictures, tokens_picture
-from orchestrator.report import Picture, Report, Section, Table, write_report
+from orchestrator.report import Picture, Report, Section, Table, file_label, write_report
 from orchestrator.study import Study
 from orchestrator.wording import counted, number
 
@@ -67,9 +67,8 @@ def pairs_table(analysis: Analysis) -> Table:
 
 
 def figures_dir(study: Study, experiment: str) -> Path:
-    """The folder of an experiment's figures; characters that a file name cannot hold become dashes."""
-    name = "".join(c if c.isalnum() or c in "-_. " else "-" for c in experiment)
-    return study.figures_dir / (name.lstrip(".") or "-")
+    """The folder of an experiment's figures, named as files of labels are: no two experiments share one."""
+    return study.figures_dir / (file_label(experiment) or "-")
 
 
 def record_pictures(study: Study, analysis: Analysis, report: Report, folder: Path) -> None:

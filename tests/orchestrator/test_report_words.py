@@ -158,6 +158,7 @@ def test_a_torn_memory_of_a_page_is_ignored(tmp_path, rubbish):
 def test_an_experiment_named_like_a_path_stays_in_the_figures_folder(tmp_path):
     for name in ("../../etc/x", "..", "/etc"):
         assert figures_dir(Study.at(tmp_path), name).resolve().parent == tmp_path.resolve() / "figures"
+    assert len({figures_dir(Study.at(tmp_path), name) for name in ("gpt+", "gpt-", "gpt_", "gpt ")}) == 4
 
 
 def test_labels_become_readable_file_names():

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.evidence import read_run
-from orchestrator.executors import signals
+from orchestrator.executors import signals, slurm_commands
 from orchestrator.executors.lanes import run_lanes
 from orchestrator.executors.place import job_place
 from orchestrator.executors.processes import Process
@@ -159,11 +159,14 @@ def error_key(error: str) -> str:
 def conclude(job_dir: Path, pack: Pack, outcomes: dict[str, str]) -> None:
     """Requeue the job if it was asked to end or has more to do; otherwise see whether the submission is over.
 
+    A job that a person cancelled is left ended.
+
     More to do: a run to retry, or runs that had no turn, since on several devices an error ends the process.
     """
     open_runs = [run_dir for run_dir in map(Path, pack.runs) if reason_to_skip(job_dir.parent, pack, run_dir) is None]
     if signals.requested() and open_runs:
-        requeue("asked to end")
+        if not taken_away():
+            requeue("asked to end")
         return
     retry = [run_dir for run_dir in open_runs if outcomes.get(run_dir.name) == "failed"]
     no_turn = [run_dir for run_dir in open_runs if run_dir.name not in outcomes and "failed" in outcomes.values()]
@@ -199,6 +202,12 @@ def requeue(why: str) -> None:
         except subprocess.CalledProcessError:  # the controller is busy, or has requeued the job already
             time.sleep(wait_s)
     handler(signal.SIGUSR2, None)
+
+
+def taken_away() -> bool:
+    """Tell whether a person took this job away: the signal is that of a preemption, and a requeue would undo it."""
+    under_slurm = os.environ.get("SUBMITIT_EXECUTOR") == "slurm"
+    return under_slurm and slurm_commands.is_cancelled(job_name(), int(job_place()["restart"]))
 
 
 def leave_before_training(pack: Pack) -> None:

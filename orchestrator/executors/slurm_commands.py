@@ -203,3 +203,15 @@ def scancel(jobs: Sequence[str]) -> None:
 
 def scontrol(*arguments: str) -> Reply:
     return call(["scontrol", *arguments])
+
+
+def is_cancelled(job: str, restart: int) -> bool:
+    """Tell whether a person cancelled a job that still runs its last seconds as its `restart`-th restart.
+
+    The controller calls it COMPLETING, as it does a job that it preempts (then there is a PreemptTime), that ran out of
+    time (then there is a reason) or that it has requeued already (then there is another restart). No answer: False.
+    """
+    said = dict(re.findall(r"(\S+?)=(\S*)", scontrol("--oneliner", "show", "job", job).text))
+    ends = re.search(r"CANCELLED|COMPLETING", said.get("JobState", "")) is not None
+    other = (said.get("PreemptTime", "None"), said.get("Reason", "None")) != ("None", "None")
+    return ends and not other and said.get("Restarts", "0") == str(restart)

@@ -54,3 +54,16 @@ def test_a_run_that_another_attempt_took_over_is_no_reason_to_start_again(pack):
     finish(b), finish(c)
     one_life(a="fenced", b="completed", c="completed")
     assert asked == []
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_a_job_asked_to_end_starts_again_unless_a_person_cancelled_it(pack, monkeypatch, cancelled):
+    _, asked, one_life = pack
+    monkeypatch.setattr(carrier.signals, "requested", lambda: "preempted")
+    monkeypatch.setattr(carrier.slurm_commands, "is_cancelled", lambda job, restart: (job, restart) == ("7_1", 2))
+    restart = {"SLURM_RESTART_COUNT": "2" if cancelled else "3"}
+    place = {"SUBMITIT_EXECUTOR": "slurm", "SLURM_JOB_ID": "8", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1"}
+    for name, value in (place | restart).items():
+        monkeypatch.setenv(name, value)
+    one_life(a="preempted")
+    assert asked == ([] if cancelled else ["asked to end"])

@@ -358,3 +358,20 @@ def test_sacct_lines_give_every_incarnation_with_who_cancelled_it():
     found = [(one.job, one.state, one.by, one.ended_at) for one in commands.parse_sacct(text)]
     assert found[:2] == [("7_1", "REQUEUED", "", 1.7e9), ("7_1", "CANCELLED", "1000", 1.7e9 + 100)]
     assert found[2:] == [("7_2", "PENDING", "", None), ("7_3", "PENDING", "", None)]
+
+
+@pytest.mark.parametrize(
+    ("said", "cancelled"),
+    [
+        ("JobState=COMPLETING Reason=None Dependency=(null) Restarts=0 PreemptTime=None", True),
+        ("JobState=CANCELLED Reason=None Restarts=0", True),
+        ("JobState=RUNNING Reason=None Restarts=0 PreemptTime=2026-11-30T07:58:28", False),  # in its grace time
+        ("JobState=COMPLETING Reason=None Restarts=0 PreemptTime=2026-11-30T07:58:28", False),
+        ("JobState=COMPLETING Reason=TimeLimit Restarts=0 PreemptTime=None", False),
+        ("JobState=COMPLETING Reason=None Restarts=1", False),  # the controller has requeued it
+        ("", False),
+    ],
+)
+def test_a_job_that_a_person_cancelled_is_told_from_one_that_comes_back(monkeypatch, said, cancelled):
+    monkeypatch.setattr(commands, "call", lambda *a: commands.Reply(bool(said), f"JobId=8 {said} NodeList=n1\n"))
+    assert commands.is_cancelled("7_1", 0) is cancelled

@@ -196,14 +196,18 @@ def a_user_cancels_pending_and_running_runs_and_they_stay_cancelled(cluster, fol
 
 @story
 def a_cancel_with_slurms_own_command_is_never_retried(cluster, folder):
-    one = Site(folder, 1)
-    one.behave(0, steps=4000, step_s=0.1, deaf=True)
-    one.on("n1")
-    one.wait_for_step(0, 2)
-    cluster.run("scancel", one.job())
-    one.until("cancelled")
-    assert "cancelled by" in one.reason(0)
-    assert one.on("n1").n_claimed == 0
+    two = Site(folder, 2)
+    for index, deaf in enumerate((True, False)):  # one hears the signal, saves, and must not take it for a preemption
+        two.behave(index, steps=4000, step_s=0.1, deaf=deaf)
+    two.on("n1", pack=1)
+    for index in (0, 1):
+        two.wait_for_step(index, 2)
+    cluster.run("scancel", two.job("p0000"), two.job("p0001"))
+    two.until("cancelled", "cancelled")
+    assert two.attempts(1)[0].outcome == "preempted"
+    assert "cancelled by" in two.reason(0) and "cancelled by" in two.reason(1)
+    assert two.on("n1").n_claimed == 0
+    assert cluster.say("squeue", "-h", "-t", "PD,R", "-j", two.job("p0001").partition("_")[0]) == ""
 
 
 LOST_REPLY = """

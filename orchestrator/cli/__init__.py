@@ -20,6 +20,7 @@ for family in (planning, running, reading, analysing, inspecting):
     family.register(app)
 
 DONE, USER_ERROR, USAGE, PARTIAL, INTERRUPTED = 0, 1, 2, 3, 130
+STOPPED = "interrupted; nothing is lost, the same command continues"
 
 
 def main() -> None:
@@ -32,7 +33,7 @@ def run(arguments: list[str]) -> int:
     try:
         code = app(arguments, standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
-        return fail("interrupted; nothing is lost, the same command continues", INTERRUPTED)
+        return fail(STOPPED, INTERRUPTED)
     except typer.Exit as stop:
         return stop.exit_code
     except Partial as partial:
@@ -47,6 +48,8 @@ def run(arguments: list[str]) -> int:
         if known is None:
             raise
         return known
+    if code == INTERRUPTED:  # typer's own answer to Ctrl-C, without a word
+        return fail(STOPPED, INTERRUPTED)
     return code if isinstance(code, int) else DONE
 
 

@@ -130,8 +130,8 @@ def test_ctrl_c_while_watching_leaves_the_jobs_alone(study, capsys):
     assert watcher.stdout.readline() == "ready\n"
     time.sleep(0.1)  # past the call into the command; a later moment is as good
     watcher.send_signal(signal.SIGINT)
-    watcher.communicate(timeout=60)
-    assert watcher.returncode in (0, 130)
+    _, said = watcher.communicate(timeout=60)
+    assert watcher.returncode == 130 and said.count("\n") == 1 and "nothing is lost" in said
     wait_until_done(capsys)
 
 

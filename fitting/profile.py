@@ -70,6 +70,13 @@ def profile_curve(held: Held, best: Array, values: Array) -> ProfileCurve:
     return _from_neighbours(held, _solve_at(held, values, np.repeat(best[None], len(values), axis=0)))
 
 
+def profile_from(held: Held, curve: ProfileCurve, starts: Array) -> ProfileCurve:
+    """Solve a profile again from each row of `starts` (in the held problem's coordinates), and keep what is better."""
+    for start in starts:
+        curve = _better(curve, _solve_at(held, curve.values, np.repeat(start[None], len(curve.values), axis=0)))
+    return _from_neighbours(held, curve)
+
+
 def _from_neighbours(held: Held, curve: ProfileCurve) -> ProfileCurve:
     order = np.argsort(curve.values, kind="stable")
     for shift in (1, -1):

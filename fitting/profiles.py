@@ -9,7 +9,7 @@ from fitting.errors import FittingError
 from fitting.fit import FitSettings, lay_out
 from fitting.frame import Points, unknown
 from fitting.problem import map_coordinate
-from fitting.profile import Held, profile_curve, profile_range
+from fitting.profile import Held, profile_curve, profile_from, profile_range
 from fitting.result import FitResult, is_identified
 from fitting.solver import Array
 from fitting.threads import single_threaded
@@ -67,7 +67,9 @@ def profile_of(points: Points, result: FitResult, name: str) -> ProfileOfParamet
     centre = float(phi[index])
     left, right = _window(centre, ends.low, ends.high, mapped.box.lower[index], mapped.box.upper[index])
     values = np.concatenate([np.linspace(left, centre, N_VALUES)[:-1], np.linspace(centre, right, N_VALUES)])
-    curve = profile_curve(Held(mapped, objective, index, threshold), phi, values)
+    held = Held(mapped, objective, index, threshold)
+    at_ends = np.linalg.solve(mapped.matrix, ends.theta.T).T  # else a second valley would not be seen from the optimum
+    curve = profile_from(held, profile_curve(held, phi, values), np.asarray(at_ends, dtype=np.float64))
     rise = np.maximum(curve.objective - curve.objective.min(), 0.0) * objective.scale
     shown = np.exp(values) if problem.is_log[j] else values
     low, high = (_end(end, bool(problem.is_log[j]), open_end) for end, open_end in zip(

@@ -24,6 +24,8 @@ from fitting.figures.style import (
     unit_for,
 )
 
+MOST_NAMED = 8  # computes that a legend names; past that the lowest, the highest and some between
+
 
 @styled
 def isoflop_profiles(points: pd.DataFrame, parabolas: pd.DataFrame, *, note: str = "") -> Figure:
@@ -37,14 +39,17 @@ def isoflop_profiles(points: pd.DataFrame, parabolas: pd.DataFrame, *, note: str
     unit = unit_for(points["n_params"], PARAMETER_UNITS)
     budgets = sorted(points["flops_budget"].unique())
     colours = colormaps["viridis"](np.linspace(0.0, 0.85, len(budgets)))
+    named = {budgets[place] for place in np.linspace(0, len(budgets) - 1, MOST_NAMED).round().astype(int)}
     for budget, colour in zip(budgets, colours, strict=True):
+        words = f"{budget:.2g} FLOP" if budget in named else "_"  # what begins so gets no line in the legend
         some = points[points["flops_budget"] == budget].sort_values("n_params")
-        axes.plot(some["n_params"], some["loss_nats"], "o", color=colour, markersize=5, label=f"{budget:.2g} FLOP")
+        axes.plot(some["n_params"], some["loss_nats"], "o", color=colour, markersize=5, label=words)
         draw_parabola(axes, some, parabolas[parabolas["flops_budget"] == budget], colour)
     log_axis(axes, "x", f"non-embedding parameters ({unit.words})", scale=unit.scale)
     log_axis(axes, "y", LOSS_LABEL)
-    axes.set_title("IsoFLOP profiles (cross: fitted minimum)")
-    axes.legend(loc="best", fontsize=8)
+    drawn = (parabolas["refused"] == "").any() and parabolas["curvature"].notna().any()
+    axes.set_title("IsoFLOP profiles (cross: fitted minimum)" if drawn else "Loss against parameters at each compute")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
     footnote(figure, note)
     return figure
 

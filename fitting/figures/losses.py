@@ -138,6 +138,11 @@ def tick_budgets(all_axes: Sequence[Axes], n_tokens: "pd.Series[int]", scale: fl
 
 
 def label_outer(figure: Figure, all_axes: Sequence[Axes], x_label: str, y_label: str) -> None:
-    for axes in all_axes:
-        axes.set_xlabel(x_label)
+    """Name the axes once: x below the last panel of each column, y at the figure's side."""
+    grid = all_axes[0].get_gridspec()
+    columns = grid.ncols if grid is not None else 1
+    for place, axes in enumerate(all_axes):
+        last = place + columns >= len(all_axes)
+        axes.set_xlabel(x_label if last else "")
+        axes.tick_params(labelbottom=last)
     figure.supylabel(y_label, fontsize=10)

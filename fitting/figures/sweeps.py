@@ -92,8 +92,8 @@ def draw_optimum(axes: Axes, optima: pd.DataFrame, colour: Colour) -> None:
 def best_settings(optima: pd.DataFrame, laws: pd.DataFrame, *, setting: str = "lr_peak", note: str = "") -> Figure:
     """Draw each (size, budget)'s best setting with its interval against parameters, and the fitted law's lines.
 
-    optima: columns label, budget, n_params, n_tokens, best, low, high, usable; laws: columns label, budget, n_params,
-    value: the law evaluated where a line is wanted.
+    optima: columns label, budget, n_params, n_tokens, best, low, high, resolved (an interval worth a bar), usable;
+    laws: columns label, budget, n_params, value: the law evaluated where a line is wanted.
     """
     labels = in_order(optima["label"])
     unit = unit_for(optima["n_params"], PARAMETER_UNITS)
@@ -121,8 +121,8 @@ def best_settings(optima: pd.DataFrame, laws: pd.DataFrame, *, setting: str = "l
 
 def draw_best(axes: Axes, optima: pd.DataFrame, colour: Colour, words: str) -> None:
     best, low, high = (optima[name].to_numpy(float) for name in ("best", "low", "high"))
-    below = np.where(np.isfinite(low) & (low > 0), best - low, 0.0)
-    above = np.where(np.isfinite(high), high - best, 0.0)
+    told = optima["resolved"].to_numpy(bool) & (low > 0) & np.isfinite(high)
+    below, above = np.where(told, best - low, 0.0), np.where(told, high - best, 0.0)
     spread = np.vstack([below, above]).clip(min=0)
     axes.errorbar(optima["n_params"], best, yerr=spread, fmt="o", color=colour, capsize=2, label=words)
     out = ~optima["usable"].to_numpy(bool)

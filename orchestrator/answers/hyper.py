@@ -119,7 +119,10 @@ def pictures(runs: "pd.DataFrame", result: "HyperResult") -> tuple[Picture, ...]
     drawn = [Picture(f"sweeps-{result.setting}", figure, f"Final loss against {result.setting}.")]
     laws = law_lines(result, optima)
     if len(laws):
-        note = "Bars: 95% interval of each optimum. Lines: the fitted law. Rings: not in the law."
+        note = (
+            "Bars: 95% interval of each optimum, none where it is wider than its sweep. Lines: the fitted law.\n"
+            "Rings: not in the law."
+        )
         figure = FIGURES["best-settings"](optima, laws, setting=result.setting, note=note)
         drawn.append(Picture(f"best-settings-{result.setting}", figure, f"Best {result.setting} against size."))
     return tuple(drawn)

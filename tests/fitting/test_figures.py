@@ -76,7 +76,8 @@ def optima() -> pd.DataFrame:
     frame = frame.assign(size=frame["n_params"].map(short), budget=frame["n_tokens"].map(short))
     best = 0.02 * (frame["n_params"] / 55e3) ** -0.3
     return frame.assign(
-        best=best, low=best / 1.3, high=best * 1.3, loss_best=2.0, curvature=0.03, usable=frame["n_params"] < 1e5
+        best=best, low=best / 1.3, high=best * 1.3, loss_best=2.0, curvature=0.03, usable=frame["n_params"] < 1e5,
+        resolved=True,
     )
 
 

@@ -34,6 +34,7 @@ def forecast_answer(database: "Database", experiment: str, runs: "pd.DataFrame",
     tables += [score_table(scores)] if len(scores) else []
     lines = [*(made.warnings if made is not None else ["every run has ended: nothing left to forecast"])]
     lines += [score_words(scores)] if len(scores) else []
+    lines += diverged_words(earlier(database, experiment), runs)
     value = {
         "pending": made.rows.to_dict("records") if made is not None else [],
         "scored": scores.to_dict("records"),
@@ -125,17 +126,36 @@ def score_table(scores: "pd.DataFrame") -> Table:
             "predicted": f"{number(row['predicted'], 4)} [{number(row['low'], 4)}, {number(row['high'], 4)}]",
             "measured": number(row["measured"], 4),
             "error": percent(row["error"], 2),
-            "inside": bool(row["inside"]),
+            "in the 95% interval": bool(row["inside"]),
+            "law": row["law"],
         }
         for row in scores.to_dict("records")
     ]
-    return Table("Forecasts made before, against what was measured", tuple(rows))
+    note = "Of each run the oldest forecast: what was said when least was known, and before the run had a loss."
+    return Table("Forecasts made before, against what was measured", tuple(rows), (note,))
 
 
 def score_words(scores: "pd.DataFrame") -> str:
-    inside = int(scores["inside"].sum())
+    """Say how many intervals held, beside how many should, and how little so few forecasts tell about the share."""
+    from scipy.stats import beta
+
+    n, inside = len(scores), int(scores["inside"].sum())
+    least = beta.ppf(0.025, inside, n - inside + 1) if inside else 0.0
+    most = beta.ppf(0.975, inside + 1, n - inside) if inside < n else 1.0
     typical = 100 * float((scores["error"] ** 2).mean() ** 0.5)
-    return f"{inside} of {counted(len(scores), 'forecast')} held the measured loss; typical error {number(typical, 2)}%"
+    return (
+        f"{inside} of {counted(n, 'forecast')} made before the run held its loss in the 95% interval "
+        f"({number(0.95 * n, 2)} expected); so few leave the true share between {100 * least:.0f}% and "
+        f"{100 * most:.0f}% at best, as forecasts from one fit err together; typical error {number(typical, 2)}%"
+    )
+
+
+def diverged_words(told: Mapping[str, Mapping[str, Any]], runs: "pd.DataFrame") -> list[str]:
+    """Name the forecast runs that diverged: a score of the others alone would hide them."""
+    bad = runs.loc[runs["run_id"].isin(list(told)) & (runs["state"] == "diverged"), "run_id"]
+    return [f"{counted(len(bad), 'forecast run')} diverged and could not be scored: no forecast allows for that"] * (
+        len(bad) > 0
+    )
 
 
 def pictures(made: "Forecast | None", scores: "pd.DataFrame") -> tuple[Picture, ...]:

@@ -27,6 +27,7 @@ APPROACHES: dict[str, str] = {
 FLOP_LEVEL = 0.1  # runs whose log compute differs by less belong to one isoFLOP curve
 LEAST_SIZES = 4
 LEAST_BUDGETS = 3
+FEW = 3  # computes that share a reason are named up to here, and counted from here
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,16 @@ class OptimumFit:
         return record | {"objective": "log-l2", "objective_value": None, "certificate": {}, "format": 1}
 
 
+def _refusals(valleys: list[Valley]) -> str:
+    """Each reason once, with the computes that it holds for: two by name, more by count."""
+    cases: dict[str, list[str]] = {}
+    for valley in valleys:
+        if valley.refused:
+            cases.setdefault(valley.refused, []).append(f"{valley.flops_budget:.3g} FLOPs")
+    named = ((" and ".join(at) if len(at) < FEW else f"{len(at)} computes", why) for why, at in cases.items())
+    return "; ".join(f"{at}: {why}" for at, why in named)
+
+
 @single_threaded
 def fit_optimum(
     points: Points | pd.DataFrame, approach: str = "isoflop", *, rules: PointRules | None = None, level: float = 0.95
@@ -95,7 +106,7 @@ def fit_optimum(
     valleys = find(checked.frame, approach)
     used = [v for v in valleys if not v.refused]
     if len(used) < LEAST_BUDGETS:
-        why = "; ".join(f"{v.flops_budget:.3g} FLOPs: {v.refused}" for v in valleys if v.refused) or "one size only"
+        why = _refusals(valleys) or "one size only"
         raise FittingError(
             f"{approach} needs {LEAST_BUDGETS} computes with an optimum, got {len(used)} of {len(valleys)} ({why})"
         )
@@ -164,7 +175,7 @@ def valley(flops: float, runs: pd.DataFrame, *, spline: bool = False) -> Valley:
         return Valley(flops, len(x), float("nan"), float("nan"), float("nan"), float("nan"), why)
 
     if len(x) < LEAST_SIZES:
-        return refuse(f"{len(x)} sizes, needs {LEAST_SIZES}")
+        return refuse(f"{len(x)} size{'s' if len(x) != 1 else ''}, needs {LEAST_SIZES}")
     curvature, at, best = _akima(x, y) if spline else _parabola(x, y)
     if not curvature > 0:
         return refuse(f"curvature {curvature:.3g} is not positive: no minimum")

@@ -42,11 +42,16 @@ def show_findings(tables: Sequence[Table], lines: Sequence[str]) -> None:
 
 def print_fits(asked: Asked, request: FitRequest, *, as_json: bool) -> None:
     """Fit one law as asked, store it, and print its parameters or its JSON object."""
+    from fitting.errors import FittingError
+    from fitting.frame import unknown
+    from fitting.laws import LAWS
     from fitting.optimum import APPROACHES
 
     if request.law in APPROACHES:
         print_optimum(asked, request, as_json=as_json)
         return
+    if request.law not in LAWS:
+        raise FittingError(unknown("law", request.law, [*LAWS, *APPROACHES]))
     fits = fit_as_asked(asked.study, asked.experiment, request)
     if as_json:
         print_json(together_json(fits, request))

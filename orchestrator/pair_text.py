@@ -176,6 +176,8 @@ def multiplier_words(one: "Multiplier", size_range: float) -> str:
     if one.kind == "parameters" and not 1 / size_range <= one.value <= size_range:
         side = "more" if one.value > 1 else "fewer"
         return f"{side} than the sizes that were run span ({number(size_range, 2)}×)"
+    if one.kind == "parameters" and one.low < 1 / size_range and one.high > size_range:
+        return f"not resolved: {times(one.value)}, with an interval past all sizes that were run"
     return f"{times(one.value)} {'(no interval)' if math.isnan(one.low) else interval(one.low, one.high)}"
 
 

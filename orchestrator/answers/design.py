@@ -39,9 +39,16 @@ def design_answer(points: "pd.DataFrame", assumed: dict[str, float], scatter: fl
             "as planned": assess(own, assumed, scatter),
             "same compute, isoFLOP": assess(other, assumed, scatter),
         }
-        rows += [{"methods": label, "grid": name, **row_of(report)} for name, report in reports.items()]
-        lines += [f"{label}: {problem}" for problem in problems(reports["as planned"], truth)]
-        told: dict[str, Any] = {name: vars(report) | {"passes": report.passes} for name, report in reports.items()}
+        against = {name: problems(report, truth) for name, report in reports.items()}
+        rows += [
+            {"methods": label, "grid": name, **row_of(report), "passes": not against[name]}
+            for name, report in reports.items()
+        ]
+        lines += [f"{label}: {problem}" for problem in against["as planned"]]
+        told: dict[str, Any] = {
+            name: vars(report) | {"problems": against[name], "passes": not against[name]}
+            for name, report in reports.items()
+        }
         value |= {one: told | {"alternative": other.to_dict("records")} for one in labels}
     supposed = [f"{name} = {value:g}" for name, value in truth.items()]
     note = (
@@ -117,7 +124,6 @@ def row_of(report: "DesignReport") -> dict[str, Any]:
         "condition": number(report.condition, 2),
         **{f"se of {words}": number(report.se[name], 2) for name, words in ERROR_WORDS.items()},
         "FLOP (6ND)": number(report.total_flops),
-        "passes": report.passes,
     }
 
 

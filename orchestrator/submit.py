@@ -7,7 +7,7 @@ each chunk's record is written before its jobs are started. Whoever comes next f
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from db.engine import Database
 from db.store import SubmittedJob, claim_runs, record_submission, set_run_states
@@ -17,8 +17,9 @@ from orchestrator.executors import inline, local, slurm
 from orchestrator.executors.lanes import write_lanes
 from orchestrator.executors.processes import Process
 from orchestrator.executors.records import Chunk, Pack, read_chunks, write_json
+from orchestrator.executors.slurm_commands import Limits
 from orchestrator.planned import PlannedRun
-from orchestrator.scheduler import NamedPack, Work, balance, by_profile, cheap_first, group, take_turns
+from orchestrator.scheduler import NamedPack, Turn, Work, balance, by_profile, cheap_first, group, take_turns
 from orchestrator.snapshot import Snapshot, code_root, take_snapshot
 from orchestrator.spec import SPEC_FORMAT
 from orchestrator.study import Study
@@ -209,29 +210,75 @@ def submit_slurm(study: Study, database: Database, submission_id: str, packs: Se
     Runs that the site does not take now are free again. Raises Partial where that is so, UserError for a refusal.
     """
     limits = slurm.read_limits()
-    n_allowed = slurm.n_jobs_allowed(limits)
-    parts = slurm.arrays(packs[:n_allowed], limits)
+    parts = slurm.arrays(packs[: slurm.n_jobs_allowed(limits)], limits)
     n_places, before = places_left(study, order.max_parallel)
-    after: dict[int, list[str]] = {}
-    for number, (part, turn) in enumerate(zip(parts, take_turns(parts, n_places), strict=True)):
-        chunk = new_chunk(submission_id, "slurm", part, part[0].profile_name)
-        if n_places is not None:
-            chunk = replace(chunk, throttle=turn.throttle, after=after.get(turn.lane, before))
-        try:
-            chunk = slurm.launch(study.jobs_dir, chunk, part, limits)
-        except UserError as refusal:
-            rest = [pack for later in parts[number:] for pack in later] + list(packs[n_allowed:])
-            free(database, rest, str(refusal))
-            raise Partial(f"{number} arrays were submitted, then: {refusal}") if number else refusal from None
-        record_jobs(study, database, chunk, part)
-        after[turn.lane] = [chunk.job_id] if chunk.job_id else chunk.after
-    if len(packs) > n_allowed:
-        free(database, packs[n_allowed:], "the site takes no more jobs of this user now")
-        runs = sum(len(pack.work) for pack in packs[n_allowed:])
-        raise Partial(
-            f"{n_allowed} jobs were submitted, as many as the site lets you have; submit again later for {runs} runs"
-        )
-    return len(packs)
+    line = Line(study, database, submission_id, limits, before if n_places is not None else [])
+    try:
+        for part, turn in zip(parts, take_turns(parts, n_places), strict=True):
+            line.hand_over(part, turn)
+    except UserError as refusal:
+        free(database, line.left_of(packs), str(refusal))
+        if not line.n_arrays:
+            raise
+        raise Partial(f"{line.n_arrays} arrays were submitted, then: {refusal}") from None
+    say_full(database, len(line.taken), line.left_of(packs))
+    return len(line.taken)
+
+
+@dataclass
+class Line:
+    """The arrays of one submission as they are handed over, and whom the next of each lane waits for."""
+
+    study: Study
+    database: Database
+    submission_id: str
+    limits: Limits
+    before: list[str]
+    after: dict[int, list[str]] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+    full: set[str] = field(default_factory=set)
+    n_arrays: int = 0
+
+    def hand_over(self, part: Sequence[NamedPack], turn: Turn) -> None:
+        """Submit an array; where the site calls it too long, as much of it as it takes, in shorter ones.
+
+        Limits of a QOS or an account cannot all be asked for. A class that met one is left for another time.
+        """
+        start, size = 0, len(part)
+        while part[0].profile_name not in self.full and start < len(part):
+            piece = part[start : start + size]
+            try:
+                self.launch(piece, turn)
+            except slurm.SiteIsFull:
+                size = len(piece) // 2
+                self.full |= {part[0].profile_name} if size == 0 else set()
+            else:
+                start, size = start + size, (size + 1) // 2
+
+    def launch(self, part: Sequence[NamedPack], turn: Turn) -> None:
+        chunk = new_chunk(self.submission_id, "slurm", part, part[0].profile_name)
+        if turn.throttle is not None:
+            waits = self.after.get(turn.lane, self.before)
+            chunk = replace(chunk, throttle=min(turn.throttle, len(part)), after=waits)
+        chunk = slurm.launch(self.study.jobs_dir, chunk, part, self.limits)
+        record_jobs(self.study, self.database, chunk, part)
+        self.after[turn.lane] = [chunk.job_id] if chunk.job_id else chunk.after
+        self.taken |= {pack.name for pack in part}
+        self.n_arrays += 1
+
+    def left_of(self, packs: Sequence[NamedPack]) -> list[NamedPack]:
+        return [pack for pack in packs if pack.name not in self.taken]
+
+
+def say_full(database: Database, n_jobs: int, rest: Sequence[NamedPack]) -> None:
+    """Free the runs that the site did not take; raises Partial where there are such."""
+    if not rest:
+        return
+    free(database, rest, "the site takes no more jobs of this user now")
+    runs = sum(len(pack.work) for pack in rest)
+    raise Partial(
+        f"{n_jobs} jobs were submitted, as many as the site lets you have; submit again later for {runs} runs"
+    )
 
 
 def places_left(study: Study, max_parallel: int | None) -> tuple[int | None, list[str]]:

@@ -32,10 +32,16 @@ TIME_MARGIN = 2.0
 START_UP_S = 120.0
 SIGNAL_BEFORE_END_S = 90
 NEVER_SUBMITTED_S = 120.0
+# What sbatch says when the site takes no more jobs of this user now, by whichever of its limits.
+FULL = re.compile(r"(Assoc|QOS)\w*SubmitJobs?\w*Limit")
 # What sbatch says when it cannot know whether the controller took the job; anything else is a refusal.
 REPLY_LOST = re.compile(
     r"timed? ?out|unable to contact|transport|zero bytes|connection|socket|no answer", re.IGNORECASE
 )
+
+
+class SiteIsFull(UserError):
+    """The site takes no array of this length from this user now; a shorter one it may take."""
 
 
 def check_reachable() -> None:
@@ -44,7 +50,7 @@ def check_reachable() -> None:
         raise UserError("sbatch: not found on this machine (use --executor local, or a login node of the cluster)")
     reply = commands.scontrol("ping")
     if not reply.ok:
-        said = " ".join(reply.text.split()) or reply.error
+        said = " ".join(reply.text.replace("*", " ").split()) or reply.error
         raise UserError(f"the SLURM controller does not answer: {said}; nothing was submitted")
 
 
@@ -71,7 +77,8 @@ def n_jobs_allowed(limits: Limits) -> int:
 def launch(jobs_dir: Path, chunk: Chunk, packs: Sequence[NamedPack], limits: Limits) -> Chunk:
     """Submit one array and return its chunk with the job id.
 
-    Raises UserError when the cluster refuses; a chunk whose reply was lost comes back without a job id, to be adopted.
+    Raises UserError when the cluster refuses, SiteIsFull when it does not take so many jobs now; a chunk whose reply
+    was lost comes back without a job id, to be adopted.
     """
     submission_dir = jobs_dir / chunk.submission_id
     chunk = replace(chunk, cluster=limits.cluster)
@@ -97,7 +104,8 @@ def after_trouble(jobs_dir: Path, chunk: Chunk, message: str) -> Chunk:
         return chunk
     chunk_path(jobs_dir, chunk.submission_id, chunk.uuid).unlink()
     said = re.search(r"(sbatch: error: .*)", message)
-    raise UserError(f"the cluster refused the jobs of profile {chunk.profile}: {said[1] if said else message[:400]}")
+    kind = SiteIsFull if FULL.search(message) else UserError
+    raise kind(f"the cluster refused the jobs of profile {chunk.profile}: {said[1] if said else message[:400]}")
 
 
 @contextmanager

@@ -93,6 +93,11 @@ def sbatch(state, arguments):
     names = [f"{job}_{index}" for index in range(int(last[1]) + 1)] if last else [job]
     if last and int(last[1]) >= state["max_array"]:
         return 1, "", "sbatch: error: Batch job submission failed: Invalid job array specification\n"
+    there = sum(one["state"] in WAITING + AT_WORK for one in state["jobs"].values())
+    if there + len(names) > state.get("qos_submit", there + len(names)):
+        policy = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+        error = f"sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: {policy}\n"
+        return 1, "", error
     state["next_id"] += len(names) - 1
     fresh = {"state": "PENDING", "reason": "Priority", "comment": directives.get("comment", ""), "exit_code": "0:0"}
     state["jobs"] |= {name: fresh | {"past": [], "forgotten": False} for name in names}

@@ -206,6 +206,24 @@ def test_runs_beyond_the_sites_submit_limit_wait_for_the_next_submit(fake, site)
         slurm.set(job, "COMPLETED")
 
 
+@pytest.mark.parametrize("room", [0, 1, 4, 10, 11])
+def test_a_limit_that_only_sbatch_knows_is_filled_to_the_last_job(fake, site, room):
+    slurm, eleven = fake(qos_submit=room, max_array=5), site(11)
+    if room < 11:
+        with pytest.raises(Partial, match=f"{room} jobs were submitted.* submit again later for {11 - room} runs"):
+            eleven.on()
+    else:
+        eleven.on()
+    assert eleven.states() == ["queued"] * room + ["planned"] * (11 - room)
+    assert sum(len(chunk.packs) for chunk in read_chunks(eleven.study.jobs_dir)) == len(slurm.jobs()) == room
+    for job in slurm.jobs():
+        slurm.set(job, "CANCELLED")
+    with slurm.state() as state:
+        state["qos_submit"] = 11
+    if room < 11:
+        assert eleven.on().n_claimed == 11 - room
+
+
 def test_without_a_controller_nothing_is_submitted(fake, site):
     slurm, one = fake(), site(1)
     slurm.down("scontrol")

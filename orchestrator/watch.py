@@ -191,6 +191,21 @@ def headline(progress: Progress) -> str:
     return " · ".join(parts)
 
 
+NEXT = {  # what a person does about runs that no command but theirs moves on
+    "interrupted": "go on with: scalewright submit",
+    "failed": "see why with: scalewright status --runs; another try with: scalewright retry, then submit",
+    "unknown": "when you know that their jobs are gone: scalewright retry, then submit",
+}
+
+
+def advice(progress: Progress) -> list[str]:
+    """Say what to do about runs that stay as they are, once nothing is in a job any more."""
+    if progress.n_open:
+        return []
+    found = [(progress.states[state], state) for state in NEXT if progress.states.get(state)]
+    return [f"{n} {'runs are' if n > 1 else 'run is'} {state}; {NEXT[state]}" for n, state in found]
+
+
 def follow(
     read: Callable[[], "pd.DataFrame"], *, live: bool, refresh: Callable[[], Sequence[str]], tick_s: float | None = None
 ) -> Progress:

@@ -115,7 +115,7 @@ def show_status(targets: Sequence[str], *, watch: bool, each: bool, as_json: boo
     from orchestrator.cli.tables import print_json, print_rows
     from orchestrator.observe import refresh
     from orchestrator.targets import resolve
-    from orchestrator.watch import follow, headline, measure
+    from orchestrator.watch import advice, follow, headline, measure
     from orchestrator.whereabouts import whereabouts
 
     list(say_talk(find(targets)))
@@ -136,6 +136,8 @@ def show_status(targets: Sequence[str], *, watch: bool, each: bool, as_json: boo
     rows = run_rows(frame, whereabouts(target.study)) if each else progress.groups
     print_rows(rows, empty="no runs; plan some with: scalewright plan")
     print(headline(progress))
+    for line in advice(progress):
+        print(f"scalewright: {line}", file=sys.stderr)
 
 
 def find(targets: Sequence[str]) -> Study:

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from orchestrator import cli
-from orchestrator.watch import duration_text, measure_rows, tokens_text
+from orchestrator.watch import Progress, advice, duration_text, measure_rows, tokens_text
 
 pytestmark = pytest.mark.xdist_group("local-jobs")
 YAML = """
@@ -133,6 +133,16 @@ def test_ctrl_c_while_watching_leaves_the_jobs_alone(study, capsys):
     _, said = watcher.communicate(timeout=60)
     assert watcher.returncode == 130 and said.count("\n") == 1 and "nothing is lost" in said
     wait_until_done(capsys)
+
+
+def test_runs_that_nothing_moves_on_come_with_what_to_do():
+    def of(**states):
+        return advice(Progress(sum(states.values()), states, 0, 0, 0.0, None))
+
+    assert of(running=1, interrupted=2) == of(completed=3, planned=1, cancelled=1) == []  # they go on, or were asked to
+    interrupted, failed = of(completed=1, interrupted=2, failed=1)
+    assert interrupted == "2 runs are interrupted; go on with: scalewright submit"
+    assert failed.startswith("1 run is failed;") and "scalewright retry" in failed
 
 
 def test_doctor_says_what_to_do(study, capsys, monkeypatch):

@@ -53,6 +53,8 @@ class _Cell:
 
     size: str
     budget: str
+    n_params: float
+    n_tokens: float
     nats: tuple[float, float, float]
     log_ratio: tuple[float, float, float]
     n_pairs: int
@@ -70,8 +72,8 @@ def loss_differences(points: Points, method: str, baseline: str, *, level: float
     """
     cells = _cells(points, method, baseline, level)
     found = [_over(cells, "pooled", level)]
-    for key in ("size", "budget"):
-        for name in dict.fromkeys(getattr(cell, key) for cell in cells):
+    for key, by in (("size", "n_params"), ("budget", "n_tokens")):
+        for name in dict.fromkeys(getattr(cell, key) for cell in sorted(cells, key=lambda cell: getattr(cell, by))):
             found.append(_over([cell for cell in cells if getattr(cell, key) == name], f"{key} {name}", level))
     return (*found, *(_over([cell], f"cell {cell.size} {cell.budget}", level) for cell in cells))
 
@@ -93,19 +95,20 @@ def _cells(points: Points, method: str, baseline: str, level: float) -> list[_Ce
 def _cell(size: str, budget: str, ours: pd.DataFrame, theirs: pd.DataFrame, level: float) -> _Cell:
     """Compare the runs of one cell: seed by seed, else side by side, else as the single pair that they are."""
     first, second = _by_seed(ours), _by_seed(theirs)
+    place = (size, budget, float(ours["n_params"].mean()), float(ours["n_tokens"].mean()))
     shared = sorted(set(first.index) & set(second.index))
     if len(shared) < 2 and min(len(ours), len(theirs)) >= 2:
         a, b = (side["loss_nats"].to_numpy(dtype=np.float64) for side in (ours, theirs))
         n_runs = len(a) + len(b)
         logs = welch_interval(np.log(a), np.log(b), level)
-        return _Cell(size, budget, welch_interval(a, b, level), logs, n_runs, n_runs, "runs")
+        return _Cell(*place, welch_interval(a, b, level), logs, n_runs, n_runs, "runs")
     if shared:
         a, b = first[shared].to_numpy(dtype=np.float64), second[shared].to_numpy(dtype=np.float64)
     else:
         a, b = np.array([_geometric_mean(ours)]), np.array([_geometric_mean(theirs)])
     basis = "seeds" if len(a) > 1 else "none"
     logs = t_interval(np.log(a / b), level)
-    return _Cell(size, budget, t_interval(a - b, level), logs, len(a), 2 * len(a), basis)
+    return _Cell(*place, t_interval(a - b, level), logs, len(a), 2 * len(a), basis)
 
 
 def _by_seed(runs: pd.DataFrame) -> "pd.Series[float]":

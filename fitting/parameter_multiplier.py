@@ -34,9 +34,10 @@ class _Sides:
 def parameter_multipliers(points: Points, method: str, baseline: str, *, level: float = 0.95) -> tuple[Multiplier, ...]:
     """Return, per budget, the parameters at which the baseline's line over sizes reaches the method's loss, over N.
 
-    The line is straight in log-log, through three sizes or more. The interval is Fieller's, with the scatter of single
-    runs pooled over the comparison or that about the line, whichever is larger: infinite ends where the line's slope
-    is not resolved, NaN where no scatter is known. A budget whose line does not fall is left out.
+    Budgets come smallest first. The line is straight in log-log, through three sizes or more. The interval is
+    Fieller's, with the scatter of single runs pooled over the comparison or that about the line, whichever is larger:
+    infinite ends where the line's slope is not resolved, NaN where no scatter is known. A budget whose line does not
+    fall is left out.
     """
     noise = scatter(points.frame)
     found = []
@@ -49,7 +50,7 @@ def parameter_multipliers(points: Points, method: str, baseline: str, *, level: 
 
 
 def _budgets(points: Points, method: str, baseline: str) -> Iterator[tuple[str, _Sides]]:
-    frame = points.frame.assign(_budget=budget_keys(points.frame))
+    frame = points.frame.assign(_budget=budget_keys(points.frame)).sort_values("n_tokens", kind="stable")
     for budget, cell in frame.groupby("_budget", sort=False):
         ours, theirs = cell[cell["label"] == method], cell[cell["label"] == baseline]
         sizes = level_of(theirs["n_params"].to_numpy(dtype=np.float64))

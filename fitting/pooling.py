@@ -59,8 +59,9 @@ def pool(found: Sequence[SpeedUp], scope: str = "pooled") -> Pooled:
 
 
 def pool_each(found: Sequence[SpeedUp], key: str) -> tuple[Pooled, ...]:
-    """Pool by "size" or by "budget", in order of appearance."""
-    names = list(dict.fromkeys(getattr(s, key) for s in found))
+    """Pool by "size", in order of appearance, or by "budget", smallest first."""
+    ordered = sorted(found, key=lambda s: s.n_tokens) if key == "budget" else found
+    names = list(dict.fromkeys(getattr(s, key) for s in ordered))
     return tuple(pool([s for s in found if getattr(s, key) == name], f"{key} {name}") for name in names)
 
 

@@ -59,6 +59,16 @@ def test_what_one_budget_cannot_measure_is_said_once_and_the_record_says_what_an
     assert {"basis", "n_runs", "n_pairs"} <= set(told) and told["rests_on"] == found.difference.rests_on
 
 
+def test_many_budgets_come_smallest_first_wherever_they_are_listed():
+    """Tokens in proportion to the size: every size has budgets of its own, and they interleave."""
+    study = large_study(A=TRUTH["A"] * 0.9)
+    study = study.assign(budget=study["n_tokens"].round().astype(int).astype(str))
+    frame = compare(study, "new", "base", curve="fitted").frame()
+    for _, rows in frame[frame["scope"].str.startswith("budget ")].groupby("quantity"):
+        tokens = [float(scope.removeprefix("budget ")) for scope in rows["scope"]]
+        assert tokens == sorted(tokens)
+
+
 def test_different_hardware_diverged_runs_and_edge_rates_are_admitted():
     frame = small_study().assign(device="cpu", diverged=False)
     frame.loc[frame["label"] == "fast", "device"] = "gpu"

@@ -13,6 +13,7 @@ from fitting.fit import fit
 from fitting.forecast import best_law, forecast
 from fitting.frame import check_points
 from fitting.losses import OBJECTIVES
+from fitting.profiles import profile_of
 from fitting.specification import EXCLUSIONS, specification_curve
 
 
@@ -117,6 +118,17 @@ def test_expected_standard_errors_are_those_that_fits_then_have():
     for name, values in read.items():
         observed = np.std(values, ddof=1)
         assert observed == pytest.approx(expected.se[name], rel=0.35)  # 60 draws: 9% each way, three of it
+
+
+def test_a_drawn_profile_stays_under_its_limit_wherever_its_interval_says_so():
+    """From the optimum alone some of these values end in a worse valley; the fits at the interval's ends show it."""
+    rng = np.random.default_rng(5)
+    n, d = np.repeat([27e3, 55e3, 141e3], 3), np.tile([2.7e5, 4e5, 6.2e5], 3)
+    loss = (0.5 + 8 * n**-0.12 + 60 * d**-0.3) * np.exp(0.004 * rng.normal(size=9))
+    points = check_points(pd.DataFrame({"n_params": n, "n_tokens": d, "loss_nats": loss}))
+    found = profile_of(points, fit(points), "alpha")
+    inside = (found.values > found.low * 1.02) & (found.values < found.high * 0.98)
+    assert inside.sum() > 10 and found.rise[inside].max() < found.threshold
 
 
 def test_a_thin_design_lists_each_problem():

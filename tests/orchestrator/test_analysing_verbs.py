@@ -245,6 +245,7 @@ def test_design_says_what_a_grid_cannot_tell_and_needs_no_runs(capsys, tmp_path,
     told = json.loads(answer(capsys, "design", "--scatter", "0.01", "--assume", "E=0.9,alpha=0.3", "--json"))
     report = told["gpt+"]["as planned"]
     assert (report["n_runs"], report["n_sizes"], report["n_budgets"]) == (9, 3, 3)
+    assert report["passes"] == (not report["problems"])
     assert "expected E=NUMBER" in refusal(capsys, "design", "--assume", "gamma=1")
 
 
@@ -261,6 +262,8 @@ def test_a_forecast_is_made_before_and_scored_after(capsys, tmp_path, monkeypatc
     told = json.loads(answer(capsys, "forecast", "--json"))
     assert told["pending"] == [] and {row["run_id"] for row in told["scored"]} == {run.run_id for run in plan.runs[-3:]}
     assert all(abs(row["error"]) < 0.2 for row in told["scored"])
+    said = next(line for line in told["warnings"] if "made before the run" in line)
+    assert "of 3 forecasts" in said and "2.8 expected" in said and "err together" in said
 
 
 def test_hyper_finds_planted_optima_flags_edges_and_is_referred_to_by_name(capsys, tmp_path, monkeypatch):
@@ -279,6 +282,11 @@ def test_hyper_finds_planted_optima_flags_edges_and_is_referred_to_by_name(capsy
     for run_ in plan.runs:
         rate = run_.spec.training["optimizer"]["lr_peak"]
         assert rate == pytest.approx(best_rate(run_.planned["n_params_non_embedding"]), rel=0.05)
+
+
+def test_an_unknown_law_is_refused_with_every_law_there_is(capsys):
+    said = refusal(capsys, "fit", "--law", "chinchila")
+    assert "did you mean chinchilla" in said and "isoflop" in said and "envelope" in said
 
 
 def test_points_of_another_study_are_analysed_like_runs(capsys, tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ LEFT_OUT_FOLDERS = {"__pycache__", "corpus"}
 LEFT_OUT_SUFFIXES = {".pyc", ".pyo", ".tmp", ".swp"}
 HASH_CHARACTERS = 16
 RECORD = "snapshot.json"
+MEND = "remove it, then: scalewright retry (for runs that failed of it), and submit again"
 NAMED_FILES = 3
 
 
@@ -58,7 +59,7 @@ def take_snapshot(snapshots_dir: Path, source: Path | None = None) -> Snapshot:
     if not (root / RECORD).exists():
         write_copy(files, root, describe_source(source, root, content, len(files)))
     elif content_of(root) != content:
-        raise UserError(f"{root}: this copy of the code was changed; remove it and submit again")
+        raise UserError(f"{root}: this copy of the code was changed; {MEND}")
     return Snapshot(**read_json(root / RECORD))
 
 
@@ -123,6 +124,6 @@ def check_snapshot(root: Path, expected: str) -> None:
     Raises UserError when the copy changed since, or when this process imported its packages from elsewhere.
     """
     if content_of(root) != expected:
-        raise UserError(f"{root}: the code changed after it was submitted (expected content {expected}); submit again")
+        raise UserError(f"{root}: the code changed after it was submitted (expected content {expected}); {MEND}")
     if code_root() != root.resolve():
         raise UserError(f"this job imported its code from {code_root()}, not from its snapshot {root}")

@@ -16,7 +16,7 @@ from orchestrator.errors import Partial, UserError
 from orchestrator.executors import inline, local, slurm
 from orchestrator.executors.lanes import write_lanes
 from orchestrator.executors.processes import Process
-from orchestrator.executors.records import Chunk, Pack, read_chunks, write_json
+from orchestrator.executors.records import Chunk, Pack, read_chunks, read_json, write_json
 from orchestrator.executors.slurm_commands import Limits
 from orchestrator.planned import PlannedRun
 from orchestrator.scheduler import NamedPack, Turn, Work, balance, by_profile, cheap_first, group, take_turns
@@ -53,7 +53,7 @@ class Receipt:
 def submit(study: Study, database: Database, runs: Sequence[PlannedRun], order: Order) -> Receipt:
     """Hand over every run of `runs` that is planned or interrupted; what is done, running or in doubt is left alone."""
     check_executor(order)
-    submission_id = new_submission_id()
+    began, submission_id = time.time(), new_submission_id()
     announce(study, submission_id, order)
     snapshot = take_snapshot(study.snapshots_dir)
     claimed = claim_runs(
@@ -64,7 +64,7 @@ def submit(study: Study, database: Database, runs: Sequence[PlannedRun], order: 
     wanted = set(claimed)
     mine = [run for run in runs if run.run_id in wanted]
     for run in mine:
-        write_spec(study, run, order)
+        write_spec(study, run, order, began)
     packs = make_packs(study, mine, order, n_free_cores(study))
     write_packs(study, submission_id, packs, snapshot, order)
     n_jobs = EXECUTORS[order.executor](study, database, submission_id, packs, order)
@@ -93,8 +93,11 @@ def check_executor(order: Order) -> None:
         slurm.check_reachable()
 
 
-def write_spec(study: Study, run: PlannedRun, order: Order) -> None:
-    """Write the run directory's spec.json; a stop request of an earlier time is taken back by who submits again."""
+def write_spec(study: Study, run: PlannedRun, order: Order, began: float) -> None:
+    """Write the run directory's spec.json; a stop request of an earlier time is taken back by who submits again.
+
+    One that came after this submission `began` (seconds since 1970) is meant for it.
+    """
     profile = order.resources.profile(run.profile)
     place = {"threads": profile.threads, "devices": profile.devices, "errors_allowed": order.retry.errors}
     record = {
@@ -105,7 +108,9 @@ def write_spec(study: Study, run: PlannedRun, order: Order) -> None:
         "planned": run.planned,
     }
     write_json(study.run_dir(run.run_id) / "spec.json", record)
-    (study.run_dir(run.run_id) / "stop").unlink(missing_ok=True)
+    stop = study.run_dir(run.run_id) / "stop"
+    if (read_json(stop) or {}).get("time", 0.0) < began:
+        stop.unlink(missing_ok=True)
 
 
 # --- packs -----------------------------------------------------------------------------------------------------------

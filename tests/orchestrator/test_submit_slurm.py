@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator import submit as submit_module
 from orchestrator.config_resources import Profile, Resources
 from orchestrator.control import stop, take_back
 from orchestrator.errors import Partial, UserError
@@ -239,6 +240,21 @@ def test_an_array_cancelled_by_its_user_is_never_submitted_again(fake, site):
     commands.scancel(["1000_1"])
     assert three.states() == ["queued", "cancelled", "queued"]
     assert three.on().n_claimed == 0
+
+
+def test_a_cancel_between_the_claim_and_sbatch_is_not_lost(fake, site, monkeypatch):
+    slurm, two = fake(), site(2)
+    claim = submit_module.claim_runs
+
+    def claim_and_see_it_cancelled(*arguments, **options):
+        claimed = claim(*arguments, **options)
+        assert stop(two.target(0), "cancel").n_asked == 1
+        return claimed
+
+    monkeypatch.setattr(submit_module, "claim_runs", claim_and_see_it_cancelled)
+    two.on()
+    assert two.states() == ["cancelled", "queued"] and len(slurm.jobs()) == 2
+    assert (two.dir(0) / "stop").exists()  # its job will pass it over
 
 
 def test_cancelling_takes_exactly_the_named_elements_out_of_the_queue(fake, site):

@@ -138,9 +138,10 @@ def final_losses(db: Database, experiment: str | None = None) -> pd.DataFrame:
     """Return what laws are fitted to: one row a run of the experiment as planned now, sorted by label, size and tokens.
 
     run_id, experiment, source (run or import), method, gate, label, init, size, budget, run_group, width, depth, heads,
-    n_params (without embedding and head), n_params_total, n_params_head, n_tokens (measured), flops (measured tokens
-    times flops_per_token), flops_6n, loss_nats (NaN until the run has ended), bits_per_byte, seed, lr_peak,
-    batch_tokens, precision, annealed, state, diverged, holdout, tokens_per_s, wall_s, train_wall_s, device, threads.
+    n_params (without embedding and head), n_params_total, n_params_head, n_tokens (measured), unique_tokens (of the
+    data, None where not known), flops (measured tokens times flops_per_token), flops_6n, loss_nats (NaN until the run
+    has ended), bits_per_byte, seed, lr_peak, batch_tokens, precision, annealed, state, diverged, holdout, tokens_per_s,
+    wall_s, train_wall_s, device, threads.
     """
     query = "SELECT * FROM final_losses WHERE experiment = :experiment OR :experiment IS NULL"
     return read_experiment(db, query, experiment, ("n_params", "n_tokens", "seed"))

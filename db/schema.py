@@ -22,7 +22,7 @@ from db.tables_measured import (
 )
 from db.tables_planned import experiment_revisions, experiment_runs, experiments, jobs, runs, submissions
 
-SCHEMA_VERSION = "0002"
+SCHEMA_VERSION = "0003"
 
 __all__ = [
     "METADATA",

@@ -71,6 +71,7 @@ runs = Table(
     may("n_tokens_planned", BigInteger, "training tokens planned"),
     may("n_steps_planned", BigInteger, "optimiser steps planned"),
     may("batch_tokens", BigInteger, "tokens in an optimiser step"),
+    may("unique_tokens", BigInteger, "different training tokens planned; below n_tokens_planned where data repeat"),
     may("flops_per_token", Double, "FLOPs a training token, forward and backward, under flop_convention"),
     may("flop_convention", Text, "how FLOPs are counted"),
     may("flops_planned", Double, "FLOPs planned"),

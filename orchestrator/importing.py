@@ -18,11 +18,14 @@ from orchestrator.point_files import Row, read_rows
 from orchestrator.spec import RUN_ID_CHARACTERS
 from orchestrator.study import Study
 
-NUMBERS = ("n_params", "n_params_total", "n_tokens", "flops", "loss", "bits_per_byte", "step", "seed", "lr_peak")
+NUMBERS = (
+    "n_params", "n_params_total", "n_tokens", "unique_tokens", "flops", "loss", "bits_per_byte",
+    "step", "seed", "lr_peak",
+)
 WORDS = ("method", "gate", "label", "size", "budget", "run")
 NAMES = (*NUMBERS, *WORDS)
 REQUIRED = ("n_params", "loss")
-POSITIVE = ("n_params", "n_params_total", "n_tokens", "flops", "loss", "bits_per_byte", "lr_peak")
+POSITIVE = tuple(name for name in NUMBERS if name not in ("step", "seed"))
 TOKEN_RULES = {"6ND": lambda values: values["flops"] / (6 * values["n_params"])}
 PAIR = re.compile(r'\s*([^=,]+?)\s*=\s*(?:"([^"]*)"|([^,]*))\s*(?:,|$)')
 MOST_SHOWN = 5
@@ -206,6 +209,7 @@ def point_of(run_id: str, identity: Mapping[str, Any], group: Sequence[Measured]
         "n_params": round(last["n_params"]),
         "n_params_total": round(last.get("n_params_total", last["n_params"])),
         "n_tokens_planned": round(last["n_tokens"]),
+        "unique_tokens": round(last["unique_tokens"]) if "unique_tokens" in last else None,
         "flops_per_token": flops_per_token,
         "flop_convention": "as imported" if "flops" in last else "6n",
         "flops_planned": flops_per_token * last["n_tokens"],

@@ -160,6 +160,7 @@ class Planner:
         planned = counts | {
             "flops_total": counts["flops_per_token"] * n_tokens,
             "n_steps": spec.n_steps,
+            "unique_tokens": min(n_tokens, self.manifest.train.n_windows(point.context) * point.context),
             "memory_bytes": memory_bytes(model, counts["n_params_total"], point.batch, point.precision),
         }
         label = label_of(point)

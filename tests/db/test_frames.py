@@ -17,8 +17,8 @@ from orchestrator.sync import sync_database
 
 FINAL_LOSSES = (
     "run_id experiment source method gate label init size budget width depth n_params n_params_total n_params_head "
-    "n_tokens flops flops_6n loss_nats bits_per_byte seed lr_peak batch_tokens precision annealed state diverged "
-    "holdout tokens_per_s wall_s train_wall_s device threads"
+    "n_tokens unique_tokens flops flops_6n loss_nats bits_per_byte seed lr_peak batch_tokens precision annealed "
+    "state diverged holdout tokens_per_s wall_s train_wall_s device threads"
 )
 
 

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from db import frames
 from db.engine import open_database
+from fitting.errors import FittingError
+from fitting.fit import fit
 from orchestrator.errors import Partial, UserError
 from orchestrator.importing import NAMES, import_file, parse_columns
 from orchestrator.study import Study
@@ -40,6 +42,23 @@ def test_mapped_columns_and_tokens_from_flops(study):
     assert frame["n_tokens"].tolist() == [1e9, 1e9, 1e9] and frame["loss_nats"].tolist() == [3.5, 3.25, 3.0]
     assert frame["flops"].tolist() == [6e15, 1.2e16, 2.4e16] == frame["flops_6n"].tolist()
     assert set(frame["source"]) == {"import"} and frame["annealed"].all() and set(frame["state"]) == {"completed"}
+
+
+def test_unique_tokens_reach_the_law_of_repeated_data(study):
+    rows = []
+    for n_params in (1e6, 4e6, 1.6e7, 6.4e7):
+        for unique in (1e8, 1e9):
+            for epochs in (1, 4, 16):
+                worth = unique * (1 + 15 * (1 - math.exp(-(epochs - 1) / 15)))
+                rows.append(f"{n_params},{unique * epochs},{unique},{1.7 + 200 / n_params**0.35 + 300 / worth**0.3}")
+    text = "\n".join(["n_params,n_tokens,unique_tokens,loss", *rows])
+    import_file(study, write(study, text), "epochs")
+    frame = imported(study, "epochs")
+    assert sorted(set(frame["unique_tokens"])) == [1e8, 1e9]
+    assert fit(frame, "repeated-data").params["R_D"].value == pytest.approx(15, rel=0.01)
+    import_file(study, write(study, "n_params,n_tokens,loss\n1000,2000,3\n"), "unknown")
+    with pytest.raises(FittingError, match="unique_tokens"):
+        fit(imported(study, "unknown"), "repeated-data")
 
 
 def test_the_same_file_again_adds_nothing(study):

@@ -159,6 +159,13 @@ def test_the_same_run_in_two_experiments_has_one_identity():
     assert theirs < ours
 
 
+def test_a_run_of_several_epochs_sees_the_tokens_of_one():
+    runs = runs_of(data=Data(train=Split(400_100)))
+    seen = {run.budget: run.planned["unique_tokens"] for run in runs}
+    steps = {run.budget: run.spec.training["n_tokens"] for run in runs}
+    assert seen["0.3M"] == steps["0.3M"] and seen["0.6M"] == seen["1.2M"] == 400_000  # whole windows of 128
+
+
 def test_a_thin_design_is_warned_of():
     text = GRID.replace("0.3M, 0.6M, 1.2M", "0.3M, 0.6M")
     assert any("fewer than 3 budgets for gpt+, angpt" in line for line in warnings_of(base=text))

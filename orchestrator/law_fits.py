@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.analyze import record_result, require_ended
+from orchestrator.errors import UserError
 from orchestrator.study import Study
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ class FitRequest:
     n_bootstrap: int = 0
     level: float = 0.95
     profile: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.delta is not None and self.objective != "huber":
+            raise UserError(f"--delta {self.delta:g}: only the objective huber has a width, not {self.objective}")
 
     def rules(self) -> "PointRules":
         from fitting.frame import PointRules

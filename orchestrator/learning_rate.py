@@ -70,6 +70,8 @@ def read_rule(value: Any) -> Any:
     """Complete the short forms: a number is a fixed rule, a mapping without `rule` is a table."""
     if isinstance(value, Section):
         return value
+    if isinstance(value, list):
+        raise ValueError("a list of rates is an axis of the grid; write grid: [{ lr: [0.01, 0.02] }]")
     if not isinstance(value, dict):
         return {"rule": "fixed", "lr": value}
     if "rule" not in value:

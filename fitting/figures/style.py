@@ -35,6 +35,7 @@ STYLES: dict[str, LabelStyle] = {
     "gpt+": LabelStyle("GPT+", BLUE, "o"),
     "angpt": LabelStyle("anGPT", VERMILION, "s"),
     "ngpt": LabelStyle("nGPT", GREEN, "D"),
+    "gpt": LabelStyle("GPT", BLUE, "8", "--"),
     "pre-ln": LabelStyle("Pre-LN", GREY, "^", "--"),
     "post-ln": LabelStyle("Post-LN", SKY, "v", "-."),
     "deepnorm": LabelStyle("DeepNorm", PURPLE, "P"),
@@ -42,12 +43,16 @@ STYLES: dict[str, LabelStyle] = {
     "mix-ln": LabelStyle("Mix-LN", BLACK, "<", "-."),
     "lns": LabelStyle("LNS", GREEN, ">", ":"),
     "scale-res": LabelStyle("ScaleRes", VERMILION, "p", ":"),
+    "peri-ln": LabelStyle("Peri-LN", ORANGE, "H", "-."),
+    "gpt+gpas": LabelStyle("GPT + GPAS", BLUE, "3", ":"),
+    "gpt++gpas": LabelStyle("GPT+ + GPAS", BLUE, "4", "-."),
     "pre-ln+gpas": LabelStyle("Pre-LN + GPAS", PURPLE, "d", "--"),
     "post-ln+gpas": LabelStyle("Post-LN + GPAS", SKY, "1", ":"),
     "deepnorm+gpas": LabelStyle("DeepNorm + GPAS", PURPLE, "*", ":"),
     "sandwich-ln+gpas": LabelStyle("Sandwich-LN + GPAS", ORANGE, "x", ":"),
     "mix-ln+gpas": LabelStyle("Mix-LN + GPAS", BLACK, "2", ":"),
     "lns+gpas": LabelStyle("LNS + GPAS", GREEN, "h", "--"),
+    "scale-res+gpas": LabelStyle("ScaleRes + GPAS", VERMILION, "+", "-."),
 }
 SPARE_COLOURS = (ORANGE, SKY, GREEN, PURPLE, BLUE, VERMILION, BLACK, GREY)
 SPARE_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")

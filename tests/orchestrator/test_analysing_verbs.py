@@ -171,6 +171,7 @@ def test_figures_writes_pictures_and_a_page_that_needs_nothing_else_twice_the_sa
         (("fit", "--law", "chinchila"), "did you mean chinchilla?"),
         (("fit", "--objective", "hubber"), "did you mean huber?"),
         (("fit", "--law", "power", "--delta", "-1"), "delta must be positive"),
+        (("fit", "--objective", "lad", "--delta", "0.01"), "only the objective huber has a width, not lad"),
         (("fit", "--law", "power", "--n-convention", "all"), "valid: non-embedding"),
         (("fit", "--law", "power", "--by", "colour"), "unknown column to group by 'colour'"),
         (("fit", "--holdout", "n_tokens >"), "n_tokens >"),

@@ -93,6 +93,7 @@ ADDED = [
     ("retry: 3", '6: retry: expected a mapping with keys like errors, same_error, hang; got "3"'),
     ("seeds: 0", "6: seeds: must be at least 1, not 0"),
     ("batch: 1.5", '6: batch: "1.5" is not a whole number of 0 or more'),
+    ("lr: [0.01, 0.02]", "6: lr: a list of rates is an axis of the grid; write grid: [{ lr: [0.01, 0.02] }]"),
     ("batch: nan", '6: batch: "nan" is not a number; write for example 131072, 1e-3 or 0.5M'),
     ("methods: [gpt]", "6: the key methods is given twice"),
     ("---\nexperiment: other", "6: not valid YAML: a second document ('---'); write one experiment a file"),

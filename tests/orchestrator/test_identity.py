@@ -21,8 +21,14 @@ lr: 0.02
 """
 
 
+class Split:
+    def n_windows(self, context):
+        return 1_000_000 // context
+
+
 class Data:
     vocab_size = 256
+    train = Split()
 
     def __init__(self, fingerprint: str = "0" * 16):
         self.fingerprint = fingerprint

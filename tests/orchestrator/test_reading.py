@@ -228,9 +228,10 @@ def test_a_damaged_database_is_told_and_rebuilt(ids, say, tmp_path):
 
 def test_an_old_database_names_the_command_that_works(ids, say, tmp_path):
     with sqlite3.connect("runs.sqlite") as connection:
-        connection.execute("UPDATE schema_version SET version_num = '0001'")
-        connection.execute("DROP TRIGGER events_stay")
-        connection.execute("DROP TRIGGER events_last")
+        for (view,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'view'").fetchall():
+            connection.execute(f"DROP VIEW {view}")
+        connection.execute("ALTER TABLE runs DROP COLUMN unique_tokens")
+        connection.execute("UPDATE schema_version SET version_num = '0002'")
     connection.close()
     code, _, err = say("runs")
     command = err.strip().partition("run: scalewright ")[2]

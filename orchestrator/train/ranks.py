@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as distributed
+import torch.distributed.nn.functional  # before any group: its functions would keep the group as a default argument
 
 from orchestrator.errors import UserError
 from orchestrator.train.tasks import rank_of_task

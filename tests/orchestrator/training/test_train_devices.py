@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,3 +79,22 @@ def test_shares_are_the_batch_in_parts() -> None:
     assert torch.equal(torch.cat([Ranks(rank, 2).share(batch) for rank in (0, 1)]), batch)
     with pytest.raises(UserError, match="devices 3: expected a divisor of the batch of 4 sequences"):
         Ranks(0, 3).check_batch(4)
+
+
+GROUP_THAT_ENDS = """
+import sys, weakref
+from pathlib import Path
+import torch.distributed as distributed
+from orchestrator.train.ranks import join
+
+ranks = join(0, 1, Path(sys.argv[1]))
+import lightning
+group = weakref.ref(distributed.group.WORLD)
+ranks.close()
+assert group() is None, "still there, and with it threads that can abort the process when it exits"
+"""
+
+
+def test_nothing_keeps_the_group_of_processes_when_it_ends(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", GROUP_THAT_ENDS, tmp_path / "meeting"], check=True, env=environment)

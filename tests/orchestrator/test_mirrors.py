@@ -154,7 +154,7 @@ def test_the_process_beside_a_run_gets_every_metric_and_evaluation(tmp_path, pro
     ("text", "complaint"),
     [
         ("import sys; sys.exit(3)", "their process ended with exit code 3"),
-        ("import os; os.kill(os.getpid(), 11)", "their process ended with exit code -11"),
+        ("import os; os.kill(os.getpid(), 9)", "their process ended with exit code -9"),
         ("import time; print('ready', flush=True); time.sleep(99)", "did not finish in time"),
         ("import time; time.sleep(99)", "did not finish in time"),
     ],

@@ -153,9 +153,9 @@ def score_words(scores: "pd.DataFrame") -> str:
 def diverged_words(told: Mapping[str, Mapping[str, Any]], runs: "pd.DataFrame") -> list[str]:
     """Name the forecast runs that diverged: a score of the others alone would hide them."""
     bad = runs.loc[runs["run_id"].isin(list(told)) & (runs["state"] == "diverged"), "run_id"]
-    return [f"{counted(len(bad), 'forecast run')} diverged and could not be scored: no forecast allows for that"] * (
-        len(bad) > 0
-    )
+    if bad.empty:
+        return []
+    return [f"{counted(len(bad), 'forecast run')} diverged and could not be scored: no forecast allows for that"]
 
 
 def pictures(made: "Forecast | None", scores: "pd.DataFrame") -> tuple[Picture, ...]:

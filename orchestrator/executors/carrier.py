@@ -159,9 +159,8 @@ def error_key(error: str) -> str:
 def conclude(job_dir: Path, pack: Pack, outcomes: dict[str, str]) -> None:
     """Requeue the job if it was asked to end or has more to do; otherwise see whether the submission is over.
 
-    A job that a person cancelled is left ended.
-
-    More to do: a run to retry, or runs that had no turn, since on several devices an error ends the process.
+    More to do: a run to retry, or runs that had no turn, since on several devices an error ends the process. A job that
+    a person cancelled is left ended.
     """
     open_runs = [run_dir for run_dir in map(Path, pack.runs) if reason_to_skip(job_dir.parent, pack, run_dir) is None]
     if signals.requested() and open_runs:

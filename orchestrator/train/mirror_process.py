@@ -165,7 +165,7 @@ class Mirror:
         print(f"scalewright: mirror {self.name}: {short}; the run goes on without it", file=sys.stderr, flush=True)
 
 
-def serve(lines: Iterable[bytes], say_ready: Callable[[], None]) -> None:
+def serve(lines: Iterable[bytes], say_ready: Callable[[], object]) -> None:
     """Feed the mirrors that the first line asks for with what the others hold, until the lines end.
 
     say_ready is called once everything that has to be imported is. A line of {"status": ...} says how the run ended.
@@ -174,7 +174,13 @@ def serve(lines: Iterable[bytes], say_ready: Callable[[], None]) -> None:
     asked = json.loads(next(stream))
     run_dir, parameters = Path(asked["run_dir"]), asked["parameters"]
     mirrors = [Mirror(one["name"], run_dir, one.get("options") or {}, parameters) for one in asked["mirrors"]]
-    threading.Thread(target=lambda: [[mirror.made.wait() for mirror in mirrors], say_ready()], daemon=True).start()
+
+    def say_when_made() -> None:
+        for mirror in mirrors:
+            mirror.made.wait()
+        say_ready()
+
+    threading.Thread(target=say_when_made, daemon=True).start()
     status = "failed"  # where the process that trains was killed
     for line in stream:
         record = json.loads(line)
@@ -195,7 +201,7 @@ def main() -> None:
     os.dup2(2, 1)
     for number in IGNORED:  # they are meant for the process that trains; when it ends so does this one
         signal.signal(number, signal.SIG_IGN)
-    serve(sys.stdin.buffer, lambda: [os.write(answers, b"ready\n"), None][1])
+    serve(sys.stdin.buffer, lambda: os.write(answers, b"ready\n"))
     os._exit(0)  # nothing that a logger left behind may hold it up
 
 

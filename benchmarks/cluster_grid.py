@@ -38,9 +38,7 @@ def environment() -> dict[str, str]:
 
 def scalewright(folder: Path, *words: str) -> str:
     """Run a command in a study; return what it printed on both streams."""
-    done = subprocess.run(
-        command(*words), cwd=folder, capture_output=True, text=True, check=False, env=environment()
-    )
+    done = subprocess.run(command(*words), cwd=folder, capture_output=True, text=True, check=False, env=environment())
     return (done.stdout + done.stderr).strip()
 
 
@@ -123,7 +121,7 @@ def main() -> None:
         equal = sum(one["loss_nats"] == there[name]["loss_nats"] for name, one in here.items() if name in there)
         print(f"runs done: {len(here)} locally, {len(there)} on the cluster; equal to the last bit: {equal}")
         print(f"attempts a run on the cluster: {attempts(study)}")
-        print(f"jobs ended: {({state: ends.count(state) for state in sorted(set(ends))})}")
+        print(f"jobs ended: { ({state: ends.count(state) for state in sorted(set(ends))}) }")
 
 
 if __name__ == "__main__":

@@ -21,12 +21,12 @@ import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
 from scipy.optimize import minimize  # noqa: E402
 
-from fitting.bootstrap import bootstrap  # noqa: E402
-from fitting.compare import compare  # noqa: E402
-from fitting.design import ASSUMED  # noqa: E402
-from fitting.fit import fit  # noqa: E402
-from fitting.frame import check_points  # noqa: E402
-from fitting.specification import specification_curve  # noqa: E402
+from scalewright.fitting.bootstrap import bootstrap  # noqa: E402
+from scalewright.fitting.compare import compare  # noqa: E402
+from scalewright.fitting.design import ASSUMED  # noqa: E402
+from scalewright.fitting.fit import fit  # noqa: E402
+from scalewright.fitting.frame import check_points  # noqa: E402
+from scalewright.fitting.specification import specification_curve  # noqa: E402
 
 N_POINTS, N_STARTS, DELTA = 240, 500, 1e-3
 LIMITS = {"global robust fit": 0.05, "4000 bootstraps": 1.0, "specification curve, 24 fits": 1.0}

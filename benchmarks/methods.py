@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from models.constraints import constrain
-from models.count import n_params
-from models.gating import PUBLISHED
-from models.methods import METHODS
-from models.spec import ModelSpec
-from models.transformer import Transformer
-from orchestrator.train import process
+from scalewright.models.constraints import constrain
+from scalewright.models.count import n_params
+from scalewright.models.gating import PUBLISHED
+from scalewright.models.methods import METHODS
+from scalewright.models.spec import ModelSpec
+from scalewright.models.transformer import Transformer
+from scalewright.orchestrator.train import process
 
 BATCH, CONTEXT, VOCAB = 8, 128, 257
 # width: width, depth, heads
@@ -88,8 +88,12 @@ def gated_over_ungated(seconds: float) -> None:
 
 def plain_over_folded(seconds: float) -> None:
     print("step of the plain form over the folded one")
-    cases = {"gpt+": {}, "pre-ln+gpas": {"method": "pre-ln", "gate": "gpas"}, "angpt": {"method": "angpt"},
-             "ngpt": {"method": "ngpt"}}
+    cases = {
+        "gpt+": {},
+        "pre-ln+gpas": {"method": "pre-ln", "gate": "gpas"},
+        "angpt": {"method": "angpt"},
+        "ngpt": {"method": "ngpt"},
+    }
     for width in (48, 128):
         for name, changes in cases.items():
             steps = {form: make_step(width, form=form, **{"method": "gpt+", **changes}) for form in ("plain", "folded")}

@@ -23,12 +23,12 @@ sys.path[:0] = [str(ROOT / "tests" / "slurm"), str(ROOT / "tests" / "orchestrato
 from cluster import running_cluster, why_not  # noqa: E402
 from fleet import Fleet  # noqa: E402
 
-from orchestrator.config_resources import Profile, Resources  # noqa: E402
-from orchestrator.evidence import read_run  # noqa: E402
-from orchestrator.executors.records import read_chunks  # noqa: E402
-from orchestrator.observe import refresh  # noqa: E402
-from orchestrator.watch import measure  # noqa: E402
-from orchestrator.workflow import read_progress  # noqa: E402
+from scalewright.orchestrator.cli.actions import read_progress  # noqa: E402
+from scalewright.orchestrator.config.resources import Profile, Resources  # noqa: E402
+from scalewright.orchestrator.jobs.observe import refresh  # noqa: E402
+from scalewright.orchestrator.jobs.records import read_chunks  # noqa: E402
+from scalewright.orchestrator.report.progress import measure  # noqa: E402
+from scalewright.orchestrator.runs.run_files import read_run  # noqa: E402
 
 POLL_S = 2.0
 

@@ -17,13 +17,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from db import frames, store
-from db.content import content_hash
-from db.engine import open_database
-from orchestrator.journal import Journal
-from orchestrator.spec import RunSpec
-from orchestrator.study import Study
-from orchestrator.sync import sync, sync_database
+from scalewright.db import frames, store
+from scalewright.db.content import content_hash
+from scalewright.db.engine import open_database
+from scalewright.orchestrator.runs.journal import Journal
+from scalewright.orchestrator.runs.spec import RunSpec
+from scalewright.orchestrator.study import Study
+from scalewright.orchestrator.sync.sync import sync, sync_database
 
 PEER_PROGRAM = Path(__file__).parent / "peers" / "runsdb_peers.py"
 PEER_STEPS = {"csvlogger": 10_000, "tensorboard": 10_000, "mlflow": 30, "mlflow-batch": 1000}
@@ -168,7 +168,7 @@ def bench_sync(root):
 def wipe(url):
     from sqlalchemy import text
 
-    from db.engine import connect
+    from scalewright.db.engine import connect
 
     with connect(url).write() as connection:
         connection.execute(text("DROP SCHEMA public CASCADE"))
@@ -266,7 +266,7 @@ def bench_memory(root, n_runs=300, n_steps=10_000):
     for seed in range(n_runs):
         write_run(root, seed, n_steps, 10)
     program = (
-        "import resource, sys, time; from orchestrator.study import Study; from orchestrator.sync import sync;"
+        "import resource, sys, time; from scalewright.orchestrator.study import Study; from scalewright.orchestrator.sync.sync import sync;"
         "t = time.time(); r = sync(Study.at(sys.argv[1], database=sys.argv[1] + '/runs.sqlite'));"
         "print(r.n_rows, time.time() - t, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
     )

@@ -19,22 +19,22 @@ from typing import Any
 import torch
 from torch import nn
 
-from models.constraints import constrain
-from models.count import flops_per_token
-from models.spec import ModelSpec
-from models.transformer import Transformer, parameter_roles
-from orchestrator.data import manifest
-from orchestrator.data.prepare import prepare
-from orchestrator.spec import RunSpec
-from orchestrator.train import process
-from orchestrator.train.assemble import build_model, recipe_of
-from orchestrator.train.assignment import read_assignment
-from orchestrator.train.divergence import DEFAULT_RULE, Monitor
-from orchestrator.train.progress import Progress
-from orchestrator.train.ranks import ALONE
-from orchestrator.train.run import train
-from orchestrator.train.sampler import TrainSampler, open_train
-from orchestrator.train.system import System
+from scalewright.models.constraints import constrain
+from scalewright.models.count import flops_per_token
+from scalewright.models.spec import ModelSpec
+from scalewright.models.transformer import Transformer, parameter_roles
+from scalewright.orchestrator.data import manifest
+from scalewright.orchestrator.data.prepare import prepare
+from scalewright.orchestrator.runs.spec import RunSpec
+from scalewright.orchestrator.train import process
+from scalewright.orchestrator.train.assemble import build_model, recipe_of
+from scalewright.orchestrator.train.assignment import read_assignment
+from scalewright.orchestrator.train.divergence import DEFAULT_RULE, Monitor
+from scalewright.orchestrator.train.progress import Progress
+from scalewright.orchestrator.train.ranks import ALONE
+from scalewright.orchestrator.train.run import train
+from scalewright.orchestrator.train.sampler import TrainSampler, open_train
+from scalewright.orchestrator.train.system import System
 
 SIZES = {"27k": (32, 2, 1, 96), "55k": (48, 2, 1, 128), "141k": (64, 3, 1, 160)}  # width, depth, heads, MLP: the demo's
 METHODS = {"gpt+": {}, "angpt": {}, "pre-ln": {}, "pre-ln+gpas": {"method": "pre-ln", "gate": "gpas"}}

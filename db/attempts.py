@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, select
 
-from db import schema
-from db.rows import to_json, upsert
+from scalewright.db import schema
+from scalewright.db.rows import to_json, upsert
 
 Row = tuple[Any, ...]
 Attempts = dict[tuple[int, int], dict[str, Any]]

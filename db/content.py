@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, select
 
-from db import schema
-from db.engine import Database
-from db.rows import to_json
+from scalewright.db import schema
+from scalewright.db.engine import Database
+from scalewright.db.rows import to_json
 
 SURROGATES = frozenset({"run", "code_id", "environment_id"})
 PER_RUN = ("attempts", "evaluations", "checkpoints", "results", "ingested_files")

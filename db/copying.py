@@ -5,11 +5,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, func, insert, select, text
 
-from db import schema
-from db.bulk import COLUMNS, insert_metrics
-from db.content import content_hash
-from db.engine import Database
-from db.errors import DbError
+from scalewright.db import schema
+from scalewright.db.bulk import COLUMNS, insert_metrics
+from scalewright.db.content import content_hash
+from scalewright.db.engine import Database
+from scalewright.db.errors import DbError
 
 BATCH = 50_000
 LEFT_OUT = frozenset({"schema_version", "leases"})

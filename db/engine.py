@@ -17,11 +17,11 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 from sqlalchemy.pool import NullPool
 
-from db.errors import DbError
-from db.filesystem import filesystem_type, is_network
-from db.schema import METADATA, SCHEMA_VERSION
-from db.triggers import create_triggers
-from db.views import create_views
+from scalewright.db.errors import DbError
+from scalewright.db.filesystem import filesystem_type, is_network
+from scalewright.db.schema import METADATA, SCHEMA_VERSION
+from scalewright.db.triggers import create_triggers
+from scalewright.db.views import create_views
 
 BUSY_TIMEOUT_S = 60
 WRITE_LOCK = 0x5CA1E  # the number that every scalewright locks while it writes to PostgreSQL

@@ -12,11 +12,11 @@ import pandas as pd
 from sqlalchemy import Boolean, ColumnElement, Connection, Integer, Select, Text, column, select, table, text
 from sqlalchemy.engine import Result
 
-from db import schema
-from db.engine import Database
-from db.errors import DbError
-from db.states import STATES
-from db.where import column_name, parse_where
+from scalewright.db import schema
+from scalewright.db.engine import Database
+from scalewright.db.errors import DbError
+from scalewright.db.states import STATES
+from scalewright.db.where import column_name, parse_where
 
 KINDS = {c.name: c.type for t in schema.METADATA.tables.values() for c in t.columns}
 NUMBERS_AND_TEXTS = {

@@ -10,10 +10,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, delete, select
 
-from db import schema
-from db.attempts import Attempts, JournalPart, Row, cut_attempts, first_own_step, first_row, news_of
-from db.bulk import insert_metrics
-from db.rows import make_insert, upsert
+from scalewright.db import schema
+from scalewright.db.attempts import Attempts, JournalPart, Row, cut_attempts, first_own_step, first_row, news_of
+from scalewright.db.bulk import insert_metrics
+from scalewright.db.rows import make_insert, upsert
 
 BATCH = 500  # values in an IN (...)
 KEY = itemgetter(1)  # of a row (run, key, step, ...)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, delete, select, update
 
-from db.engine import Database
-from db.rows import upsert
-from db.schema import leases
+from scalewright.db.engine import Database
+from scalewright.db.rows import upsert
+from scalewright.db.schema import leases
 
 LEASE_S = 30.0
 NAME = "sync"

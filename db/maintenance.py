@@ -5,9 +5,9 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, select, text
 
-from db import schema
-from db.copying import n_rows
-from db.engine import Database, schema_version_of
+from scalewright.db import schema
+from scalewright.db.copying import n_rows
+from scalewright.db.engine import Database, schema_version_of
 
 MEASURED = ("metrics", "layer_metrics", "evaluations", "checkpoints", "results", "ingested_files", "attempts")
 

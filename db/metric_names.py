@@ -4,9 +4,9 @@ import re
 
 from sqlalchemy import select
 
-from db.engine import Database
-from db.rows import upsert
-from db.schema import metric_keys
+from scalewright.db.engine import Database
+from scalewright.db.rows import upsert
+from scalewright.db.schema import metric_keys
 
 NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 MOST_NAMES = 10_000

@@ -7,10 +7,10 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from db import schema
-from db.engine import Database
-from db.rows import insert_runs, run_numbers, to_json, upsert
-from db.store import PlannedRun, PlanReceipt, link_runs, record_revision
+from scalewright.db import schema
+from scalewright.db.engine import Database
+from scalewright.db.rows import insert_runs, run_numbers, to_json, upsert
+from scalewright.db.store import PlannedRun, PlanReceipt, link_runs, record_revision
 
 
 @dataclass(frozen=True)

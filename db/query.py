@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy.exc import DatabaseError
 
-from db.engine import Database
-from db.errors import DbError
+from scalewright.db.engine import Database
+from scalewright.db.errors import DbError
 
 HARMLESS_PRAGMAS = frozenset(
     {"table_info", "table_xinfo", "table_list", "index_list", "index_info", "foreign_key_list", "database_list"}

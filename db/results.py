@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, select
 
-from db import schema
-from db.attempts import real, whole
-from db.rows import to_json, upsert
+from scalewright.db import schema
+from scalewright.db.attempts import real, whole
+from scalewright.db.rows import to_json, upsert
 
 BATCH = 500
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Table, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from db import schema
+from scalewright.db import schema
 
 PLANNED_COLUMNS = [
     "planned",

@@ -5,9 +5,19 @@ measured; in `metrics` and `layer_metrics`, whose rows exist only where somethin
 Times are seconds since 1970, UTC. JSON is text, so that one code path serves SQLite and PostgreSQL.
 """
 
-from db.columns import METADATA
-from db.tables_kept import events, figure_inputs, figures, fit_runs, fits, leases, notes, schema_version, tags
-from db.tables_measured import (
+from scalewright.db.columns import METADATA
+from scalewright.db.tables_kept import (
+    events,
+    figure_inputs,
+    figures,
+    fit_runs,
+    fits,
+    leases,
+    notes,
+    schema_version,
+    tags,
+)
+from scalewright.db.tables_measured import (
     attempts,
     checkpoints,
     codes,
@@ -20,7 +30,7 @@ from db.tables_measured import (
     metrics,
     results,
 )
-from db.tables_planned import experiment_revisions, experiment_runs, experiments, jobs, runs, submissions
+from scalewright.db.tables_planned import experiment_revisions, experiment_runs, experiments, jobs, runs, submissions
 
 SCHEMA_VERSION = "0003"
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
-from db import schema
-from db.errors import DbError
-from db.rows import to_json
+from scalewright.db import schema
+from scalewright.db.errors import DbError
+from scalewright.db.rows import to_json
 
 NUMBER = re.compile(r"\d+")
 TERMINAL = frozenset({"completed", "diverged"})

@@ -1,6 +1,6 @@
 """What people and verbs write: plans, claims, states, fits, figures, tags and notes. Each function is one transaction.
 
-What jobs measured is written by db.ingest alone.
+What jobs measured is written by scalewright.db.ingest alone.
 """
 
 import hashlib
@@ -11,11 +11,11 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from db import schema
-from db.engine import Database
-from db.errors import DbError
-from db.rows import as_text, insert_runs, run_numbers, run_row, to_json, upsert
-from db.states import CLAIMABLE, StateChange, change_states, set_by_id, states_of
+from scalewright.db import schema
+from scalewright.db.engine import Database
+from scalewright.db.errors import DbError
+from scalewright.db.rows import as_text, insert_runs, run_numbers, run_row, to_json, upsert
+from scalewright.db.states import CLAIMABLE, StateChange, change_states, set_by_id, states_of
 
 LONGEST_WORD = 200
 

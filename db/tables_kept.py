@@ -2,7 +2,7 @@
 
 from sqlalchemy import Boolean, Double, Index, Integer, Table, Text
 
-from db.columns import METADATA, may, must, refers
+from scalewright.db.columns import METADATA, may, must, refers
 
 events = Table(
     "events",

@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Boolean, Double, Integer, Table, Text, UniqueConstraint
 
-from db.columns import METADATA, may, must, part_of_key, refers
+from scalewright.db.columns import METADATA, may, must, part_of_key, refers
 
 codes = Table(
     "codes",

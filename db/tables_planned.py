@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Boolean, Double, Index, Integer, Table, Text, UniqueConstraint
 
-from db.columns import METADATA, may, must, refers
+from scalewright.db.columns import METADATA, may, must, refers
 
 experiments = Table(
     "experiments",

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from db import schema
-from db.engine import Database
+from scalewright.db import schema
+from scalewright.db.engine import Database
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from db.engine import Database, connect, explained, schema_version_of
-from db.errors import DbError
-from db.schema import SCHEMA_VERSION
-from db.views import create_views, drop_views
+from scalewright.db.engine import Database, connect, explained, schema_version_of
+from scalewright.db.errors import DbError
+from scalewright.db.schema import SCHEMA_VERSION
+from scalewright.db.views import create_views, drop_views
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, and_, column, literal, not_, or_
 
-from db.errors import DbError
+from scalewright.db.errors import DbError
 
 ALIASES = {"tokens": "n_tokens", "params": "n_params", "loss": "loss_nats", "lr": "lr_peak", "id": "run_id"}
 COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {

@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from fitting.errors import FittingError
-from fitting.fit import fit
-from fitting.frame import PointRules, Points, check_points
-from fitting.frontier import exponents
-from fitting.optimum import fit_optimum
-from fitting.result import Parameter
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.fit import fit
+from scalewright.fitting.frame import PointRules, Points, check_points
+from scalewright.fitting.frontier import exponents
+from scalewright.fitting.optimum import fit_optimum
+from scalewright.fitting.result import Parameter
 
 APPROACH_NAMES = {"envelope": "approach 1", "isoflop": "approach 2", "chinchilla": "approach 3"}
 

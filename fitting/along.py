@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from fitting.curve import budget_keys, size_keys
-from fitting.errors import FittingError
-from fitting.frame import Points, check_points
-from fitting.speedup import SpeedUp
+from scalewright.fitting.curve import budget_keys, size_keys
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.frame import Points, check_points
+from scalewright.fitting.speedup import SpeedUp
 
 UNANNEALED = "read along one training curve: the learning rate had not decayed there"
 

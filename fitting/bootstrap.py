@@ -12,13 +12,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fitting.errors import FittingError
-from fitting.fit import FitSettings, lay_out
-from fitting.frame import Points, unknown
-from fitting.problem import resolve
-from fitting.result import FitResult, Parameter
-from fitting.threads import single_threaded
-from fitting.uncertainty import pair_weights
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.fit import FitSettings, lay_out
+from scalewright.fitting.frame import Points, unknown
+from scalewright.fitting.problem import resolve
+from scalewright.fitting.result import FitResult, Parameter
+from scalewright.fitting.threads import single_threaded
+from scalewright.fitting.uncertainty import pair_weights
 
 Array = NDArray[np.float64]
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import pandas as pd
 
-from fitting.curve import budget_keys, scatter, size_keys
-from fitting.difference import LossDifference, loss_differences
-from fitting.errors import FittingError
-from fitting.frame import PointRules, Points, check_points, unknown
-from fitting.hyper import at_edge, best_of_sweeps
-from fitting.multiplier import Multiplier, SharingTest, compute_multiplier
-from fitting.parameter_multiplier import parameter_multipliers
-from fitting.pooling import Pooled, pool, pool_each
-from fitting.result import jsonable
-from fitting.speedup import DIRECTIONS, UNITS, SpeedUp, speedups
+from scalewright.fitting.curve import budget_keys, scatter, size_keys
+from scalewright.fitting.difference import LossDifference, loss_differences
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.frame import PointRules, Points, check_points, unknown
+from scalewright.fitting.hyper import at_edge, best_of_sweeps
+from scalewright.fitting.multiplier import Multiplier, SharingTest, compute_multiplier
+from scalewright.fitting.parameter_multiplier import parameter_multipliers
+from scalewright.fitting.pooling import Pooled, pool, pool_each
+from scalewright.fitting.result import jsonable
+from scalewright.fitting.speedup import DIRECTIONS, UNITS, SpeedUp, speedups
 
 FEW = 3  # sizes, budgets or seeds below which a comparison is called thin
 

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fitting.errors import CurveError, FittingError
-from fitting.frame import unknown
+from scalewright.fitting.errors import CurveError, FittingError
+from scalewright.fitting.frame import unknown
 
 Array = NDArray[np.float64]
 

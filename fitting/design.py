@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fitting.curve import level_of
-from fitting.errors import FittingError
-from fitting.frame import FLOPS_PER_PARAMETER_TOKEN
-from fitting.laws import LAWS
-from fitting.laws.additive import AdditiveLaw, features, predict_log_loss, theta_names
-from fitting.problem import condition_number
-from fitting.threads import single_threaded
+from scalewright.fitting.curve import level_of
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.frame import FLOPS_PER_PARAMETER_TOKEN
+from scalewright.fitting.laws import LAWS
+from scalewright.fitting.laws.additive import AdditiveLaw, features, predict_log_loss, theta_names
+from scalewright.fitting.problem import condition_number
+from scalewright.fitting.threads import single_threaded
 
 Array = NDArray[np.float64]
 

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fitting.errors import FittingError
-from fitting.fit import FitSettings, lay_out
-from fitting.frame import Points, check_points
-from fitting.problem import held_at_bound, resolve
-from fitting.result import FitResult
-from fitting.threads import single_threaded
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.fit import FitSettings, lay_out
+from scalewright.fitting.frame import Points, check_points
+from scalewright.fitting.problem import held_at_bound, resolve
+from scalewright.fitting.result import FitResult
+from scalewright.fitting.threads import single_threaded
 
 Array = NDArray[np.float64]
 

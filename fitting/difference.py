@@ -8,9 +8,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from fitting.curve import budget_keys, size_keys
-from fitting.errors import FittingError
-from fitting.frame import Points
+from scalewright.fitting.curve import budget_keys, size_keys
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.frame import Points
 
 Array = NDArray[np.float64]
 

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fitting.errors import FittingError
-from fitting.fit import fit
-from fitting.frame import PointRules, Points, check_points
-from fitting.optimum import flop_levels, pareto
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.fit import fit
+from scalewright.fitting.frame import PointRules, Points, check_points
+from scalewright.fitting.optimum import flop_levels, pareto
 
 Array = NDArray[np.float64]
 

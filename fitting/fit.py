@@ -8,15 +8,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fitting.errors import FittingError
-from fitting.frame import PointRules, Points, check_points, log_axes, unknown
-from fitting.laws import LAWS, Law
-from fitting.losses import OBJECTIVES, Objective, total
-from fitting.problem import APART, Problem, best_row, certify, held_at_bound, hold, solve
-from fitting.profile import ProfileRange, profile_range
-from fitting.result import Estimate, FitResult, Parameter, Provenance, open_exp
-from fitting.threads import single_threaded
-from fitting.uncertainty import Noise, delta_covariance, noise_of, t_quantile
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.frame import PointRules, Points, check_points, log_axes, unknown
+from scalewright.fitting.laws import LAWS, Law
+from scalewright.fitting.losses import OBJECTIVES, Objective, total
+from scalewright.fitting.problem import APART, Problem, best_row, certify, held_at_bound, hold, solve
+from scalewright.fitting.profile import ProfileRange, profile_range
+from scalewright.fitting.result import Estimate, FitResult, Parameter, Provenance, open_exp
+from scalewright.fitting.threads import single_threaded
+from scalewright.fitting.uncertainty import Noise, delta_covariance, noise_of, t_quantile
 
 Array = NDArray[np.float64]
 
@@ -63,7 +63,7 @@ def fit(
 ) -> FitResult:
     """Fit one law to all the points given (one method's, or several for a law with method-wise parameters).
 
-    Laws are those of `fitting.laws.LAWS`; objectives those of `fitting.losses.OBJECTIVES` (a sum over runs; Huber's
+    Laws are those of `scalewright.fitting.laws.LAWS`; objectives those of `scalewright.fitting.losses.OBJECTIVES` (a sum over runs; Huber's
     width `delta` is in log loss); `fixed` holds parameters at given values. Raises FittingError for
     unknown names, too few points, or a design that cannot tell the parameters apart (too few levels of an axis, or
     axes that move together).

@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fitting.errors import FittingError
-from fitting.fit import fit
-from fitting.frame import FLOPS_PER_PARAMETER_TOKEN, PointRules, Points, check_points
-from fitting.optimum import pareto
-from fitting.result import FitResult
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.fit import fit
+from scalewright.fitting.frame import FLOPS_PER_PARAMETER_TOKEN, PointRules, Points, check_points
+from scalewright.fitting.optimum import pareto
+from scalewright.fitting.result import FitResult
 
 Array = NDArray[np.float64]
 

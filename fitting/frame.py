@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fitting.errors import FittingError
+from scalewright.fitting.errors import FittingError
 
 AXES = ("n_params", "n_tokens", "flops")
 N_CONVENTIONS: dict[str, str] = {

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from fitting.errors import FittingError
-from fitting.frame import FLOPS_PER_PARAMETER_TOKEN
-from fitting.result import FitResult, Parameter, open_exp, widen
-from fitting.uncertainty import t_quantile
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.frame import FLOPS_PER_PARAMETER_TOKEN
+from scalewright.fitting.result import FitResult, Parameter, open_exp, widen
+from scalewright.fitting.uncertainty import t_quantile
 
 Array = NDArray[np.float64]
 Theta = dict[str, Any]  # log E, alpha, log A, beta, log B: float64, or complex128 in a complex step

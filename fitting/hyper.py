@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fitting.curve import budget_keys, level_of, size_keys
-from fitting.errors import FittingError
-from fitting.frame import Exclusion, PointRules, Points, check_points
-from fitting.result import Parameter, jsonable, parameter_line
-from fitting.threads import single_threaded
-from fitting.uncertainty import t_quantile
+from scalewright.fitting.curve import budget_keys, level_of, size_keys
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.frame import Exclusion, PointRules, Points, check_points
+from scalewright.fitting.result import Parameter, jsonable, parameter_line
+from scalewright.fitting.threads import single_threaded
+from scalewright.fitting.uncertainty import t_quantile
 
 Array = NDArray[np.float64]
 

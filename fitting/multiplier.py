@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from fitting.errors import FittingError
-from fitting.fit import fit
-from fitting.frame import FLOPS_PER_PARAMETER_TOKEN, Points
-from fitting.frontier import Theta, frontier, gamma, log_best_loss, log_k, quantity
-from fitting.laws import LAWS, AdditiveLaw
-from fitting.optimum import pareto
-from fitting.result import FitResult
-from fitting.uncertainty import t_quantile
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.fit import fit
+from scalewright.fitting.frame import FLOPS_PER_PARAMETER_TOKEN, Points
+from scalewright.fitting.frontier import Theta, frontier, gamma, log_best_loss, log_k, quantity
+from scalewright.fitting.laws import LAWS, AdditiveLaw
+from scalewright.fitting.optimum import pareto
+from scalewright.fitting.result import FitResult
+from scalewright.fitting.uncertainty import t_quantile
 
 Array = NDArray[np.float64]
 

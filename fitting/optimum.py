@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.interpolate import Akima1DInterpolator
 
-from fitting.errors import FittingError
-from fitting.frame import Exclusion, PointRules, Points, check_points, unknown
-from fitting.result import Parameter, jsonable, parameter_line
-from fitting.threads import single_threaded
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.frame import Exclusion, PointRules, Points, check_points, unknown
+from scalewright.fitting.result import Parameter, jsonable, parameter_line
+from scalewright.fitting.threads import single_threaded
 
 Array = NDArray[np.float64]
 

@@ -9,10 +9,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from fitting.curve import budget_keys, level_of, scatter
-from fitting.frame import Points
-from fitting.multiplier import Multiplier
-from fitting.uncertainty import t_quantile
+from scalewright.fitting.curve import budget_keys, level_of, scatter
+from scalewright.fitting.frame import Points
+from scalewright.fitting.multiplier import Multiplier
+from scalewright.fitting.uncertainty import t_quantile
 
 Array = NDArray[np.float64]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from fitting.errors import FittingError
-from fitting.speedup import SpeedUp
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.speedup import SpeedUp
 
 
 @dataclass(frozen=True)

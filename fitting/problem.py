@@ -7,10 +7,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fitting.errors import FittingError
-from fitting.frame import unknown
-from fitting.losses import OBJECTIVES, Objective
-from fitting.solver import Array, Box, Evaluate, Local, Mask, Patience, Solution, minimise
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.frame import unknown
+from scalewright.fitting.losses import OBJECTIVES, Objective
+from scalewright.fitting.solver import Array, Box, Evaluate, Local, Mask, Patience, Solution, minimise
 
 SAME_OPTIMUM = 1e-6  # relative difference of objective values that still counts as the same optimum
 APART = 0.15  # share of a coordinate's range by which seeds differ

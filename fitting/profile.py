@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitting.losses import Objective
-from fitting.problem import Problem, map_coordinate
-from fitting.solver import Array, Patience, minimise
+from scalewright.fitting.losses import Objective
+from scalewright.fitting.problem import Problem, map_coordinate
+from scalewright.fitting.solver import Array, Patience, minimise
 
 GRID_POINTS = 16
 MAX_STEPS = 60  # a value that has not converged by then is met again from its neighbours

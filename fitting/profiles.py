@@ -5,15 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from fitting.errors import FittingError
-from fitting.fit import FitSettings, lay_out
-from fitting.frame import Points, unknown
-from fitting.problem import map_coordinate
-from fitting.profile import Held, profile_curve, profile_from, profile_range
-from fitting.result import FitResult, is_identified
-from fitting.solver import Array
-from fitting.threads import single_threaded
-from fitting.uncertainty import t_quantile
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.fit import FitSettings, lay_out
+from scalewright.fitting.frame import Points, unknown
+from scalewright.fitting.problem import map_coordinate
+from scalewright.fitting.profile import Held, profile_curve, profile_from, profile_range
+from scalewright.fitting.result import FitResult, is_identified
+from scalewright.fitting.solver import Array
+from scalewright.fitting.threads import single_threaded
+from scalewright.fitting.uncertainty import t_quantile
 
 N_VALUES = 48
 

@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from fitting.errors import FittingError
-from fitting.frame import FLOPS_PER_PARAMETER_TOKEN, Exclusion, PointRules, unknown
-from fitting.laws import Law
-from fitting.problem import Certificate
-from fitting.uncertainty import Noise, t_quantile
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.frame import FLOPS_PER_PARAMETER_TOKEN, Exclusion, PointRules, unknown
+from scalewright.fitting.laws import Law
+from scalewright.fitting.problem import Certificate
+from scalewright.fitting.uncertainty import Noise, t_quantile
 
 Array = NDArray[np.float64]
 RECORD_FORMAT = 1

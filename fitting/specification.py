@@ -9,12 +9,12 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from fitting.errors import FittingError
-from fitting.fit import fit
-from fitting.frame import PointRules, check_points
-from fitting.frontier import exponents
-from fitting.losses import OBJECTIVES
-from fitting.result import FitResult, Parameter
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.fit import fit
+from scalewright.fitting.frame import PointRules, check_points
+from scalewright.fitting.frontier import exponents
+from scalewright.fitting.losses import OBJECTIVES
+from scalewright.fitting.result import FitResult, Parameter
 
 CHOICES = ("objective", "n_convention", "exclusion")
 EXCLUSIONS: dict[str, int] = {"by rule": 0, "worst run out": 1}  # how many of the largest losses are dropped

@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from fitting.curve import CURVES, Reach, budget_keys, loss_curve, scatter, size_keys
-from fitting.errors import CurveError, FittingError
-from fitting.frame import Points, check_points, unknown
+from scalewright.fitting.curve import CURVES, Reach, budget_keys, loss_curve, scatter, size_keys
+from scalewright.fitting.errors import CurveError, FittingError
+from scalewright.fitting.frame import Points, check_points, unknown
 
 DIRECTIONS = ("baseline-needs", "method-needs")
 UNITS: dict[str, str] = {

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from fitting.losses import Objective
+from scalewright.fitting.losses import Objective
 
 Array = NDArray[np.float64]
 

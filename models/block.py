@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from models.forms import Form
-from models.gates import gate_of
-from models.joins import Weights, lerp_takes_norm, make_join
-from models.layers import Attention, Mlp
-from models.norms import make_norm
-from models.spec import ModelSpec
+from scalewright.models.forms import Form
+from scalewright.models.gates import gate_of
+from scalewright.models.joins import Weights, lerp_takes_norm, make_join
+from scalewright.models.layers import Attention, Mlp
+from scalewright.models.norms import make_norm
+from scalewright.models.spec import ModelSpec
 
 GatedJoin = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -70,8 +70,11 @@ class Block(nn.Module):
         self.mlp = Sublayer(spec, layer, Mlp(spec, form), form)
 
     def forward(
-        self, x: Tensor, table: Tensor,
-        factors: tuple[Tensor | None, Tensor | None], weights: tuple[Weights | None, Weights | None],
+        self,
+        x: Tensor,
+        table: Tensor,
+        factors: tuple[Tensor | None, Tensor | None],
+        weights: tuple[Weights | None, Weights | None],
     ) -> Tensor:
         x = self.attention(x, table, factors[0], weights[0])
         return self.mlp(x, table, factors[1], weights[1])

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from models.wiring import Constraint
+from scalewright.models.wiring import Constraint
 
 OUTPUT_PARTS = ("attention_out", "mlp_out")
 NORM_FLOOR = 1e-12
@@ -15,7 +15,8 @@ def constrained_weights(model: nn.Module, axis: str) -> list[tuple[nn.Parameter,
     """Return every matrix with the axis its norms run over and the number of matrices fused in it."""
     return [
         (getattr(module, name), 0 if axis == "ngpt" and parts[0] in OUTPUT_PARTS else 1, len(parts))
-        for module in model.modules() for name, parts in getattr(module, "parts", {}).items()
+        for module in model.modules()
+        for name, parts in getattr(module, "parts", {}).items()
     ]
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from models.errors import ModelError
-from models.options import pick
-from models.spec import ModelSpec
-from models.wiring import ALPHA, ATTENTION, EMBEDDING, GATE, HEAD, MLP, NORM_GAIN, ROLES, SCALE, Norm, Scale
+from scalewright.models.errors import ModelError
+from scalewright.models.options import pick
+from scalewright.models.spec import ModelSpec
+from scalewright.models.wiring import ALPHA, ATTENTION, EMBEDDING, GATE, HEAD, MLP, NORM_GAIN, ROLES, SCALE, Norm, Scale
 
 CountKind = Literal["total", "non-embedding", "non-embedding+head"]
 COUNT_KINDS = {

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.transformer import Transformer
+from scalewright.models.transformer import Transformer
 
 Values = dict[str, list[float]]
 SUBLAYERS = ("attention", "mlp")

@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.block import Block, Sublayer
-from models.errors import ModelError
-from models.folding import fold_gates, why_unfoldable
-from models.norms import RmsNorm
-from models.spec import ModelSpec
-from models.transformer import Transformer
+from scalewright.models.block import Block, Sublayer
+from scalewright.models.errors import ModelError
+from scalewright.models.folding import fold_gates, why_unfoldable
+from scalewright.models.norms import RmsNorm
+from scalewright.models.spec import ModelSpec
+from scalewright.models.transformer import Transformer
 
 
 @dataclass(frozen=True)
@@ -46,15 +46,19 @@ def to_llama(model: Transformer) -> LlamaCheckpoint:
     if why:
         raise ModelError(f"no Llama checkpoint: {why}")
     plain = fold_gates(model)
-    tensors = {"model.embed_tokens.weight": plain.embedding.weight, "lm_head.weight": plain.head.weight,
-               "model.norm.weight": plain.final_norm.gain}
+    tensors = {
+        "model.embed_tokens.weight": plain.embedding.weight,
+        "lm_head.weight": plain.head.weight,
+        "model.norm.weight": plain.final_norm.gain,
+    }
     scale = 1.0
     for layer, block in enumerate(plain.blocks):
         for sublayer in (block.attention, block.mlp):
             scale = fold_sum(sublayer, plain.spec, layer, scale)
         tensors |= {f"model.layers.{layer}.{name}": value for name, value in block_tensors(block, plain.spec).items()}
-    return LlamaCheckpoint({name: value.detach().clone().contiguous() for name, value in tensors.items()},
-                           config_of(plain.spec))
+    return LlamaCheckpoint(
+        {name: value.detach().clone().contiguous() for name, value in tensors.items()}, config_of(plain.spec)
+    )
 
 
 def fold_sum(sublayer: Sublayer, spec: ModelSpec, layer: int, scale: float) -> float:
@@ -69,9 +73,13 @@ def block_tensors(block: Block, spec: ModelSpec) -> dict[str, Tensor]:
     q, k, v = block.attention.body.qkv.chunk(3)
     up, gate = block.mlp.body.uz.chunk(2)
     return {
-        "self_attn.q_proj.weight": to_halves(q, spec.heads), "self_attn.k_proj.weight": to_halves(k, spec.heads),
-        "self_attn.v_proj.weight": v, "self_attn.o_proj.weight": block.attention.body.out,
-        "mlp.up_proj.weight": up, "mlp.gate_proj.weight": gate, "mlp.down_proj.weight": block.mlp.body.out,
+        "self_attn.q_proj.weight": to_halves(q, spec.heads),
+        "self_attn.k_proj.weight": to_halves(k, spec.heads),
+        "self_attn.v_proj.weight": v,
+        "self_attn.o_proj.weight": block.attention.body.out,
+        "mlp.up_proj.weight": up,
+        "mlp.gate_proj.weight": gate,
+        "mlp.down_proj.weight": block.mlp.body.out,
         "input_layernorm.weight": effective_gain(block.attention.pre),
         "post_attention_layernorm.weight": effective_gain(block.mlp.pre),
     }
@@ -89,11 +97,25 @@ def to_halves(weight: Tensor, heads: int) -> Tensor:
 def config_of(spec: ModelSpec) -> dict[str, Any]:
     """Return config.json of a stock Llama of this shape."""
     return {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "torch_dtype": "float32",
-        "hidden_size": spec.width, "intermediate_size": spec.mlp_width, "num_hidden_layers": spec.depth,
-        "num_attention_heads": spec.heads, "num_key_value_heads": spec.heads, "head_dim": spec.shape.head_dim,
-        "vocab_size": spec.vocab_size, "max_position_embeddings": spec.context,
-        "rms_norm_eps": spec.norm_eps, "rope_theta": spec.rope_base,
-        "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False, "attention_dropout": 0.0,
-        "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "torch_dtype": "float32",
+        "hidden_size": spec.width,
+        "intermediate_size": spec.mlp_width,
+        "num_hidden_layers": spec.depth,
+        "num_attention_heads": spec.heads,
+        "num_key_value_heads": spec.heads,
+        "head_dim": spec.shape.head_dim,
+        "vocab_size": spec.vocab_size,
+        "max_position_embeddings": spec.context,
+        "rms_norm_eps": spec.norm_eps,
+        "rope_theta": spec.rope_base,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "tie_word_embeddings": False,
+        "attention_dropout": 0.0,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": None,
     }

@@ -9,10 +9,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from models.block import Sublayer
-from models.errors import ModelError
-from models.spec import ModelSpec
-from models.transformer import Transformer
+from scalewright.models.block import Sublayer
+from scalewright.models.errors import ModelError
+from scalewright.models.spec import ModelSpec
+from scalewright.models.transformer import Transformer
 
 
 def why_unfoldable(spec: ModelSpec) -> str | None:

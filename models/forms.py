@@ -1,7 +1,7 @@
 """The operations that layers are made of, in two forms: plain equations, and hand-written gradients. Torch.
 
 PLAIN computes a model word for word. FOLDED computes the same function with constants and learned scale vectors
-folded into the weights, and operations from models.fused. Both share parameters, so they can be compared and swapped.
+folded into the weights, and operations from scalewright.models.fused. Both share parameters, so they can be compared and swapped.
 
 Legend: b batch, t time, h heads, c channels of a head, d = h c width, f MLP width.
 """
@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models import fused
+from scalewright.models import fused
 
 NORM_FLOOR = fused.NORM_FLOOR
 
@@ -98,16 +98,20 @@ class Form:
 
 def eager(kernel: Callable[..., Any], equation: Callable[..., Any]) -> Callable[..., Any]:
     """Use the kernel, but the equation while torch.compile traces: the compiler fuses it better."""
+
     def choose(x: Tensor, *rest: Any) -> Any:
         return equation(x, *rest) if torch.compiler.is_compiling() else kernel(x, *rest)
+
     return choose
 
 
 def eager_full(kernel: Callable[..., Any], equation: Callable[..., Any]) -> Callable[..., Any]:
     """As eager, and the equation in half precision too."""
+
     def choose(x: Tensor, *rest: Any) -> Any:
         by_hand = x.dtype in (torch.float32, torch.float64) and not torch.compiler.is_compiling()
         return kernel(x, *rest) if by_hand else equation(x, *rest)
+
     return choose
 
 

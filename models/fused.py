@@ -1,4 +1,4 @@
-"""Operations of models.forms with hand-written gradients: fewer passes, fewer temporaries. Torch.
+"""Operations of scalewright.models.forms with hand-written gradients: fewer passes, fewer temporaries. Torch.
 
 Legend: b batch, t time, h heads, c channels of a head, d = h c width, f MLP width.
 """

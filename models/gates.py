@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.forms import Form, wide
-from models.spec import ModelSpec
-from models.wiring import GATE
+from scalewright.models.forms import Form, wide
+from scalewright.models.spec import ModelSpec
+from scalewright.models.wiring import GATE
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,

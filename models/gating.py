@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from models.options import Option, Options
-from models.wiring import Wiring
+from scalewright.models.options import Option, Options
+from scalewright.models.wiring import Wiring
 
 PAPER = "arXiv:2506.22049"
 PRE_LN_FAMILY = ("gpt", "gpt+", "pre-ln")  # one wiring; QK-norm and init do not touch the stream
@@ -41,21 +41,45 @@ class Gate:
 
 INIT = Option(0.0, "alpha at the start; 0 is the ungated network", PAPER)
 ACTIVATION = Option("silu", "act in 1 - act(alpha)", f"{PAPER}, public code", ACTIVATIONS)
-POSITION = Option("architecture", "where it sits; anything else was an ablation on Pre-LN", f"{PAPER}, table 4",
-                  tuple(POSITIONS))
-VALUES = Option(0.05, "share taken off the stream at each site, one number or one a layer",
-                f"{PAPER}, predefined gates; their values are not published", low=-1.0, high=1.0, per_layer=True)
+POSITION = Option(
+    "architecture", "where it sits; anything else was an ablation on Pre-LN", f"{PAPER}, table 4", tuple(POSITIONS)
+)
+VALUES = Option(
+    0.05,
+    "share taken off the stream at each site, one number or one a layer",
+    f"{PAPER}, predefined gates; their values are not published",
+    low=-1.0,
+    high=1.0,
+    per_layer=True,
+)
 
 GATES: dict[str, Gate] = {
     "none": Gate("no gate", "-", methods=()),
-    "gpas": Gate("one learned scalar a layer, shared by both sub-layers, gradient stopped", f"{PAPER}, equation 2",
-                 options={"init": INIT, "activation": ACTIVATION, "position": POSITION}),
-    "gpas-per-sublayer": Gate("one learned scalar a sub-layer, gradient stopped", "variant of GPAS, untested there",
-                              options={"init": INIT, "activation": ACTIVATION, "position": POSITION}, shared=False),
-    "naive": Gate("as gpas, but gradients are scaled too", f"{PAPER}, table 5", methods=PRE_LN_FAMILY,
-                  options={"init": INIT, "activation": ACTIVATION, "position": POSITION}, stop_gradient=False),
-    "fixed": Gate("predefined scales, gradient stopped", f"{PAPER}, review discussion", methods=PRE_LN_FAMILY,
-                  options={"values": VALUES, "position": POSITION}, learned=False),
+    "gpas": Gate(
+        "one learned scalar a layer, shared by both sub-layers, gradient stopped",
+        f"{PAPER}, equation 2",
+        options={"init": INIT, "activation": ACTIVATION, "position": POSITION},
+    ),
+    "gpas-per-sublayer": Gate(
+        "one learned scalar a sub-layer, gradient stopped",
+        "variant of GPAS, untested there",
+        options={"init": INIT, "activation": ACTIVATION, "position": POSITION},
+        shared=False,
+    ),
+    "naive": Gate(
+        "as gpas, but gradients are scaled too",
+        f"{PAPER}, table 5",
+        methods=PRE_LN_FAMILY,
+        options={"init": INIT, "activation": ACTIVATION, "position": POSITION},
+        stop_gradient=False,
+    ),
+    "fixed": Gate(
+        "predefined scales, gradient stopped",
+        f"{PAPER}, review discussion",
+        methods=PRE_LN_FAMILY,
+        options={"values": VALUES, "position": POSITION},
+        learned=False,
+    ),
 }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import sqrt
 
-from models.options import Option, Options, number
+from scalewright.models.options import Option, Options, number
 
 PARTS = ("embedding", "query", "key", "value", "attention_out", "mlp_u", "mlp_z", "mlp_out", "head")
 OUTPUTS = ("attention_out", "mlp_out")
@@ -86,20 +86,38 @@ def embedding_std(default: float | None) -> Option:
 
 INITS: dict[str, Init] = {
     "normal-0.02": Init(
-        "normal, std 0.02 everywhere", "GPT-2", constant, {"std": STD, "embedding_std": embedding_std(None)}),
+        "normal, std 0.02 everywhere", "GPT-2", constant, {"std": STD, "embedding_std": embedding_std(None)}
+    ),
     "scaled": Init(
-        "normal, output projections smaller by sqrt(2 depth)", "GPT-2; Megatron, arXiv:1909.08053",
-        scaled, {"std": STD, "embedding_std": embedding_std(None)}),
+        "normal, output projections smaller by sqrt(2 depth)",
+        "GPT-2; Megatron, arXiv:1909.08053",
+        scaled,
+        {"std": STD, "embedding_std": embedding_std(None)},
+    ),
     "spike-no-more": Init(
-        "normal, std 0.02, embeddings sqrt(2/5)", "arXiv:2312.16903; used by arXiv:2506.22049",
-        constant, {"std": STD, "embedding_std": embedding_std(SPIKE_NO_MORE_STD)}),
+        "normal, std 0.02, embeddings sqrt(2/5)",
+        "arXiv:2312.16903; used by arXiv:2506.22049",
+        constant,
+        {"std": STD, "embedding_std": embedding_std(SPIKE_NO_MORE_STD)},
+    ),
     "mitchell": Init(
-        "by fan-in and layer, cut at 3 sigma", "OLMo, arXiv:2402.00838 (init of Mitchell)",
-        mitchell, {"embedding_std": embedding_std(None)}, truncate=3.0),
+        "by fan-in and layer, cut at 3 sigma",
+        "OLMo, arXiv:2402.00838 (init of Mitchell)",
+        mitchell,
+        {"embedding_std": embedding_std(None)},
+        truncate=3.0,
+    ),
     "deepnorm": Init(
-        "Xavier normal with DeepNorm's beta; embedding and head normal", "arXiv:2203.00555, figure 2",
-        deepnorm, {"std": STD, "embedding_std": embedding_std(SPIKE_NO_MORE_STD)}),
+        "Xavier normal with DeepNorm's beta; embedding and head normal",
+        "arXiv:2203.00555, figure 2",
+        deepnorm,
+        {"std": STD, "embedding_std": embedding_std(SPIKE_NO_MORE_STD)},
+    ),
     "normalised": Init(
         "normal, then every row set to norm 1 (along the axis of the method's constraint)",
-        "arXiv:2410.01131, arXiv:2505.22014", unit, {"embedding_std": embedding_std(None)}, normalise=True),
+        "arXiv:2410.01131, arXiv:2505.22014",
+        unit,
+        {"embedding_std": embedding_std(None)},
+        normalise=True,
+    ),
 }

@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.block import Skipped
-from models.diagnostics import Watch
-from models.errors import ModelError
-from models.folding import fold_gates, why_unfoldable
-from models.spec import ModelSpec
-from models.transformer import Transformer
+from scalewright.models.block import Skipped
+from scalewright.models.diagnostics import Watch
+from scalewright.models.errors import ModelError
+from scalewright.models.folding import fold_gates, why_unfoldable
+from scalewright.models.spec import ModelSpec
+from scalewright.models.transformer import Transformer
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,12 @@ def factor_errors(spec: ModelSpec, *, n_samples: int = 2000, seed: int = 0) -> d
     One entry a linear map of anGPT (arXiv:2505.22014, section 4.2): a head of qkv, p, uz and d.
     """
     shape = spec.shape
-    maps = {"qkv": (shape.head_dim, shape.width), "p": (shape.width, shape.width),
-            "uz": (shape.mlp_width, shape.width), "d": (shape.width, shape.mlp_width)}
+    maps = {
+        "qkv": (shape.head_dim, shape.width),
+        "p": (shape.width, shape.width),
+        "uz": (shape.mlp_width, shape.width),
+        "d": (shape.width, shape.mlp_width),
+    }
     generator = torch.Generator().manual_seed(seed)
     return {name: factor_error(size, n_samples, generator) for name, size in maps.items()}
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from models.forms import Form, wide
-from models.spec import ModelSpec
-from models.wiring import ALPHA, SCALE, Scale, Wiring
+from scalewright.models.forms import Form, wide
+from scalewright.models.spec import ModelSpec
+from scalewright.models.wiring import ALPHA, SCALE, Scale, Wiring
 
 Weights = tuple[Tensor, Tensor]
 Join = Callable[[Tensor, Tensor, Weights | None], Tensor]

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.forms import Form, unit
-from models.joins import make_scale
-from models.spec import ModelSpec
-from models.wiring import ATTENTION, MLP, NORM_GAIN, Factors, Interior, Shape
+from scalewright.models.forms import Form, unit
+from scalewright.models.joins import make_scale
+from scalewright.models.spec import ModelSpec
+from scalewright.models.wiring import ATTENTION, MLP, NORM_GAIN, Factors, Interior, Shape
 
 
 def rotary_table(shape: Shape, base: float) -> Tensor:

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from models.forms import Form
-from models.spec import ModelSpec
-from models.wiring import NORM_GAIN, Norm
+from scalewright.models.forms import Form
+from scalewright.models.spec import ModelSpec
+from scalewright.models.wiring import NORM_GAIN, Norm
 
 
 class RmsNorm(nn.Module):

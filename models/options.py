@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from math import isfinite
 
-from models.errors import ModelError
+from scalewright.models.errors import ModelError
 
 Value = bool | int | float | str | None | list[float]
 Options = dict[str, Value]
@@ -40,8 +40,9 @@ def resolve_options(table: Mapping[str, Option], given: Mapping[str, Value], whe
     """Return every option of the table, given values checked and in canonical type, defaults filled in."""
     for name in given:
         pick(name, table, f"option of {where}")
-    return {name: check_value(given.get(name, option.default), option, f"{where}: {name}")
-            for name, option in table.items()}
+    return {
+        name: check_value(given.get(name, option.default), option, f"{where}: {name}") for name, option in table.items()
+    }
 
 
 def check_value(value: Value, option: Option, where: str) -> Value:

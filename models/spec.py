@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from models.errors import ModelError
-from models.gating import GATES, Gate, Site, site_of, why_unsourced
-from models.inits import INITS, Init
-from models.methods import METHODS
-from models.methods.method import Method
-from models.options import Options, pick, resolve_options
-from models.wiring import Interior, Shape, Wiring
+from scalewright.models.errors import ModelError
+from scalewright.models.gating import GATES, Gate, Site, site_of, why_unsourced
+from scalewright.models.inits import INITS, Init
+from scalewright.models.methods import METHODS
+from scalewright.models.methods.method import Method
+from scalewright.models.options import Options, pick, resolve_options
+from scalewright.models.wiring import Interior, Shape, Wiring
 
 DEFAULT_MLP_RATIO = 4  # mlp_width = 4 width for all methods, so that they are comparable at equal size
 
@@ -48,7 +48,8 @@ class ModelSpec:
         self._fill(
             init=self.init or method.init,
             mlp_width=DEFAULT_MLP_RATIO * self.width if self.mlp_width is None else self.mlp_width,
-            rope_base=float(self.rope_base), norm_eps=float(self.norm_eps),
+            rope_base=float(self.rope_base),
+            norm_eps=float(self.norm_eps),
         )
         _check_shape(self)
         self._fill(

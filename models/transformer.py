@@ -9,16 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.block import Block
-from models.constraints import constrain, normalise
-from models.forms import FORMS, Form, wide
-from models.gates import make_gates
-from models.inits import Fan, initial_std
-from models.joins import Weights, make_lerps, make_scale
-from models.layers import rotary_table
-from models.norms import make_norm
-from models.spec import ModelSpec
-from models.wiring import EMBEDDING, HEAD
+from scalewright.models.block import Block
+from scalewright.models.constraints import constrain, normalise
+from scalewright.models.forms import FORMS, Form, wide
+from scalewright.models.gates import make_gates
+from scalewright.models.inits import Fan, initial_std
+from scalewright.models.joins import Weights, make_lerps, make_scale
+from scalewright.models.layers import rotary_table
+from scalewright.models.norms import make_norm
+from scalewright.models.spec import ModelSpec
+from scalewright.models.wiring import EMBEDDING, HEAD
 
 
 class Head(nn.Module):
@@ -99,7 +99,7 @@ class Transformer(nn.Module):
 
 
 def parameter_roles(model: nn.Module) -> dict[str, str]:
-    """Return the role of every parameter by name (models.wiring.ROLES); every parameter has exactly one."""
+    """Return the role of every parameter by name (scalewright.models.wiring.ROLES); every parameter has exactly one."""
     roles = {}
     for path, module in model.named_modules():
         for name, _ in module.named_parameters(recurse=False):

@@ -1,5 +1,5 @@
 """`python -m orchestrator` is the `scalewright` command."""
 
-from orchestrator.cli import main
+from scalewright.orchestrator.cli import main
 
 main()

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.errors import UserError
+from scalewright.orchestrator.errors import UserError
 
 
 @dataclass(frozen=True)

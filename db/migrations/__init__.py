@@ -1,1 +1,1 @@
-"""How the schema came to be, one file a version; applied by db.upgrade alone."""
+"""How the schema came to be, one file a version; applied by scalewright.db.upgrade alone."""

@@ -1,8 +1,8 @@
-"""Where Alembic applies migrations: on the connection that db.upgrade holds, within its transaction."""
+"""Where Alembic applies migrations: on the connection that scalewright.db.upgrade holds, within its transaction."""
 
 from alembic import context
 
-from db.schema import METADATA
+from scalewright.db.schema import METADATA
 
 connection = context.config.attributes["connection"]
 context.configure(

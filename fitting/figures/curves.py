@@ -4,8 +4,18 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fitting.figures.losses import label_outer, panel_title, sizes_in_order
-from fitting.figures.style import TOKEN_UNITS, footnote, in_order, log_axis, name_of, panels, style_of, styled, unit_for
+from scalewright.fitting.figures.losses import label_outer, panel_title, sizes_in_order
+from scalewright.fitting.figures.style import (
+    TOKEN_UNITS,
+    footnote,
+    in_order,
+    log_axis,
+    name_of,
+    panels,
+    style_of,
+    styled,
+    unit_for,
+)
 
 
 @styled

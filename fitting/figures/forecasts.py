@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fitting.figures.losses import LOSS_LABEL
-from fitting.figures.style import (
+from scalewright.fitting.figures.losses import LOSS_LABEL
+from scalewright.fitting.figures.style import (
     FAINT,
     PARAMETER_UNITS,
     TOKEN_UNITS,

@@ -8,8 +8,8 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fitting.figures.losses import LOSS_LABEL, Band
-from fitting.figures.style import (
+from scalewright.fitting.figures.losses import LOSS_LABEL, Band
+from scalewright.fitting.figures.style import (
     FLOP_UNITS,
     PARAMETER_UNITS,
     TOKEN_UNITS,

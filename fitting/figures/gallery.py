@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 from matplotlib.figure import Figure
 
-from fitting.figures.curves import training_curves
-from fitting.figures.forecasts import design, forecast
-from fitting.figures.frontier import compute_optimal, isoflop_profiles
-from fitting.figures.losses import loss_against_compute, loss_against_tokens
-from fitting.figures.ratios import speed_ups
-from fitting.figures.sweeps import best_settings, sweeps
-from fitting.figures.trust import diagnostics, profile, rolling_origin, specification_curve
+from scalewright.fitting.figures.curves import training_curves
+from scalewright.fitting.figures.forecasts import design, forecast
+from scalewright.fitting.figures.frontier import compute_optimal, isoflop_profiles
+from scalewright.fitting.figures.losses import loss_against_compute, loss_against_tokens
+from scalewright.fitting.figures.ratios import speed_ups
+from scalewright.fitting.figures.sweeps import best_settings, sweeps
+from scalewright.fitting.figures.trust import diagnostics, profile, rolling_origin, specification_curve
 
 FIGURES: dict[str, Callable[..., Figure]] = {
     "loss-against-compute": loss_against_compute,

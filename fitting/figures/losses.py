@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter
 from numpy.typing import NDArray
 
-from fitting.figures.style import (
+from scalewright.fitting.figures.style import (
     FLOP_UNITS,
     TOKEN_UNITS,
     footnote,

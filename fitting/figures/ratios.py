@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from fitting.figures.style import FAINT, footnote, name_of, new_figure, plain, style_of, styled
+from scalewright.fitting.figures.style import FAINT, footnote, name_of, new_figure, plain, style_of, styled
 
 RATIO_TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
 

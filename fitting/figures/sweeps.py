@@ -6,8 +6,8 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fitting.figures.losses import LOSS_LABEL, label_outer
-from fitting.figures.style import (
+from scalewright.fitting.figures.losses import LOSS_LABEL, label_outer
+from scalewright.fitting.figures.style import (
     PARAMETER_UNITS,
     VERMILION,
     Colour,

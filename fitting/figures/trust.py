@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import stats
 
-from fitting.figures.style import (
+from scalewright.fitting.figures.style import (
     BLUE,
     FAINT,
     FLOP_UNITS,
@@ -26,7 +26,7 @@ from fitting.figures.style import (
     styled,
     unit_for,
 )
-from fitting.result import is_identified
+from scalewright.fitting.result import is_identified
 
 MOST_ERROR = 50.0  # percent; a forecast further off is counted, and does not flatten the others
 

@@ -1,10 +1,10 @@
 """The laws by name: an explicit table of data. What a law must offer is in `Law`."""
 
-from fitting.laws.additive import AdditiveLaw, Term
-from fitting.laws.broken import BROKEN
-from fitting.laws.interface import Law
-from fitting.laws.kaplan import KAPLAN
-from fitting.laws.repeated import REPEATED
+from scalewright.fitting.laws.additive import AdditiveLaw, Term
+from scalewright.fitting.laws.broken import BROKEN
+from scalewright.fitting.laws.interface import Law
+from scalewright.fitting.laws.kaplan import KAPLAN
+from scalewright.fitting.laws.repeated import REPEATED
 
 _N = Term("A", "alpha", "n_params")
 _D = Term("B", "beta", "n_tokens")

@@ -10,9 +10,9 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 from numpy.typing import NDArray
 
-from fitting.losses import Objective, loss_terms
-from fitting.problem import APART, spread_out
-from fitting.solver import Box, Evaluate, Local
+from scalewright.fitting.losses import Objective, loss_terms
+from scalewright.fitting.problem import APART, spread_out
+from scalewright.fitting.solver import Box, Evaluate, Local
 
 Array = NDArray[np.float64]
 

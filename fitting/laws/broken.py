@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fitting.laws.shaped import Array, Columns, Shape, ShapedLaw, Theta
+from scalewright.fitting.laws.shaped import Array, Columns, Shape, ShapedLaw, Theta
 
 
 def _parts(theta: Theta, columns: Columns) -> tuple[Any, ...]:

@@ -5,7 +5,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fitting.problem import Problem
+from scalewright.fitting.problem import Problem
 
 Array = NDArray[np.float64]
 

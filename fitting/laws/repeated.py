@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fitting.laws.shaped import Array, Columns, Shape, ShapedLaw, Theta
+from scalewright.fitting.laws.shaped import Array, Columns, Shape, ShapedLaw, Theta
 
 TOKENS_PER_PARAMETER = 20.0  # only to place seeds, before A, B and the exponents are known
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fitting.losses import Objective, loss_terms
-from fitting.problem import APART, spread_out
-from fitting.solver import Box, Evaluate, Local
+from scalewright.fitting.losses import Objective, loss_terms
+from scalewright.fitting.problem import APART, spread_out
+from scalewright.fitting.solver import Box, Evaluate, Local
 
 Array = NDArray[np.float64]
 Columns = dict[str, Array]

@@ -1,16 +1,16 @@
 """The methods that can be named, one file each. Explicit table; no torch."""
 
-from models.methods.angpt import ANGPT
-from models.methods.deepnorm import DEEPNORM
-from models.methods.gpt import GPT, GPT_PLUS, PRE_LN
-from models.methods.lns import LNS
-from models.methods.method import Method
-from models.methods.mix_ln import MIX_LN
-from models.methods.ngpt import NGPT
-from models.methods.peri_ln import PERI_LN
-from models.methods.post_ln import POST_LN
-from models.methods.sandwich_ln import SANDWICH_LN
-from models.methods.scale_res import SCALE_RES
+from scalewright.models.methods.angpt import ANGPT
+from scalewright.models.methods.deepnorm import DEEPNORM
+from scalewright.models.methods.gpt import GPT, GPT_PLUS, PRE_LN
+from scalewright.models.methods.lns import LNS
+from scalewright.models.methods.method import Method
+from scalewright.models.methods.mix_ln import MIX_LN
+from scalewright.models.methods.ngpt import NGPT
+from scalewright.models.methods.peri_ln import PERI_LN
+from scalewright.models.methods.post_ln import POST_LN
+from scalewright.models.methods.sandwich_ln import SANDWICH_LN
+from scalewright.models.methods.scale_res import SCALE_RES
 
 METHODS: dict[str, Method] = {
     "gpt": GPT,

@@ -13,10 +13,10 @@ from __future__ import annotations
 from math import sqrt
 from typing import Literal
 
-from models.methods.method import Method
-from models.methods.ngpt import constraint_of, shape_of
-from models.options import Option, Options, number
-from models.wiring import Factors, Interior, Scale, Shape, Wiring
+from scalewright.models.methods.method import Method
+from scalewright.models.methods.ngpt import constraint_of, shape_of
+from scalewright.models.options import Option, Options, number
+from scalewright.models.wiring import Factors, Interior, Scale, Shape, Wiring
 
 PAPER = "arXiv:2505.22014"
 REVIEW = f"{PAPER}, review discussion"
@@ -28,20 +28,35 @@ OPTIONS = {
     "alpha_abs": Option(True, "use |alpha|", OPEN),
     "learned_scales": Option("logits", "learn s on the logits alone, or also s_qk, s_u, s_z", OPEN, ("logits", "all")),
     "qk_norm": Option(True, "normalise queries and keys", f"{PAPER}, figure 5"),
-    "nu_p": Option("one", "factor after the attention's output projection: 1, or 1/sqrt(heads)",
-                   f"{REVIEW} (one); summaries of the paper (heads)", ("one", "heads")),
-    "constant_factors": Option(1.0, "multiply all constant factors, or leave them out", f"{REVIEW}, table 1",
-                               (1.0, 0.5, 2.0, "off")),
+    "nu_p": Option(
+        "one",
+        "factor after the attention's output projection: 1, or 1/sqrt(heads)",
+        f"{REVIEW} (one); summaries of the paper (heads)",
+        ("one", "heads"),
+    ),
+    "constant_factors": Option(
+        1.0, "multiply all constant factors, or leave them out", f"{REVIEW}, table 1", (1.0, 0.5, 2.0, "off")
+    ),
     "residual_factor": Option(1.0, "multiply nu(alpha), or leave it out", f"{REVIEW}, table 1", (1.0, 0.5, 2.0, "off")),
     "residual_factor_gradient": Option(True, "let gradients reach alpha through nu(alpha)", f"{PAPER} leaves it open"),
-    "normalisation": Option("factors", "constant factors, or exact norms in their place", f"{REVIEW}, table 1",
-                            ("factors", "exact")),
-    "join": Option("lerp", "interpolate, or the standard residual with its factor 1/sqrt(2)", f"{REVIEW}, table 1",
-                   ("lerp", "add")),
-    "constraint": Option("bounded", "norms of the weights bounded by 1, set to 1, or free",
-                         f"{PAPER}, section 4.2", ("bounded", "normalised", "none")),
-    "bound_axis": Option("row", "what the constraint measures: rows, nGPT's axis, or whole matrices",
-                         f"{PAPER}, section 4.2 (row)", ("row", "ngpt", "frobenius")),
+    "normalisation": Option(
+        "factors", "constant factors, or exact norms in their place", f"{REVIEW}, table 1", ("factors", "exact")
+    ),
+    "join": Option(
+        "lerp", "interpolate, or the standard residual with its factor 1/sqrt(2)", f"{REVIEW}, table 1", ("lerp", "add")
+    ),
+    "constraint": Option(
+        "bounded",
+        "norms of the weights bounded by 1, set to 1, or free",
+        f"{PAPER}, section 4.2",
+        ("bounded", "normalised", "none"),
+    ),
+    "bound_axis": Option(
+        "row",
+        "what the constraint measures: rows, nGPT's axis, or whole matrices",
+        f"{PAPER}, section 4.2 (row)",
+        ("row", "ngpt", "frobenius"),
+    ),
     "final_norm": Option(False, "normalise before the head, a failsafe", REVIEW),
 }
 
@@ -87,7 +102,8 @@ def factors(shape: Shape, options: Options) -> Factors | None:
         qkv=k * sqrt(shape.width / shape.head_dim),
         p=k * (1.0 if options["nu_p"] == "one" else 1 / sqrt(shape.heads)),
         uz=k * sqrt(shape.width / shape.mlp_width),
-        acf=None, acf_scale=k,
+        acf=None,
+        acf_scale=k,
         d=k * sqrt(shape.mlp_width / shape.width),
     )
 
@@ -105,5 +121,8 @@ def axis_of(options: Options) -> Literal["row", "ngpt", "frobenius"]:
 ANGPT = Method(
     doc="approximately normalised Transformer: constant factors instead of norms, bounded weights, LERP residual",
     source=PAPER,
-    wiring=wiring, interior=interior, init="normalised", options=OPTIONS,
+    wiring=wiring,
+    interior=interior,
+    init="normalised",
+    options=OPTIONS,
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from models.methods.method import Method
-from models.options import Options
-from models.wiring import Wiring
+from scalewright.models.methods.method import Method
+from scalewright.models.options import Options
+from scalewright.models.wiring import Wiring
 
 
 def wiring(layer: int, depth: int, options: Options) -> Wiring:
@@ -12,5 +12,9 @@ def wiring(layer: int, depth: int, options: Options) -> Wiring:
     return Wiring(out="rms", residual_scale=(2 * depth) ** 0.25)
 
 
-DEEPNORM = Method(doc="Post-LN with a heavier shortcut and smaller branches", source="arXiv:2203.00555",
-                  wiring=wiring, init="deepnorm")
+DEEPNORM = Method(
+    doc="Post-LN with a heavier shortcut and smaller branches",
+    source="arXiv:2203.00555",
+    wiring=wiring,
+    init="deepnorm",
+)

@@ -6,9 +6,9 @@ The flavour of GPT+'s QK-norm is not in its sources; here it is an RMSNorm after
 
 from __future__ import annotations
 
-from models.methods.method import Method
-from models.options import Options
-from models.wiring import Interior, Shape, Wiring
+from scalewright.models.methods.method import Method
+from scalewright.models.options import Options
+from scalewright.models.wiring import Interior, Shape, Wiring
 
 
 def pre_ln_wiring(layer: int, depth: int, options: Options) -> Wiring:
@@ -24,12 +24,15 @@ def qk_normed(shape: Shape, options: Options) -> Interior:
 GPT = Method(
     doc="Pre-LN without QK-norm, initialised as GPT-2",
     source="arXiv:2505.22014, baseline without QK-norm",
-    wiring=pre_ln_wiring, init="scaled",
+    wiring=pre_ln_wiring,
+    init="scaled",
 )
 GPT_PLUS = Method(
     doc="Pre-LN with QK-norm, initialised as GPT-2",
     source="arXiv:2505.22014, GPT+",
-    wiring=pre_ln_wiring, interior=qk_normed, init="scaled",
+    wiring=pre_ln_wiring,
+    interior=qk_normed,
+    init="scaled",
 )
 PRE_LN = Method(
     doc="Pre-LN with large embeddings at the start, as GPAS trains it",

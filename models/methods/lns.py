@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from math import sqrt
 
-from models.methods.method import Method
-from models.options import Option, Options
-from models.wiring import Wiring
+from scalewright.models.methods.method import Method
+from scalewright.models.options import Option, Options
+from scalewright.models.wiring import Wiring
 
 OPTIONS = {
-    "trainable": Option(False, "only start the gains at 1/sqrt(l), as the public code of arXiv:2506.22049 does",
-                        "arXiv:2506.22049, public code"),
+    "trainable": Option(
+        False,
+        "only start the gains at 1/sqrt(l), as the public code of arXiv:2506.22049 does",
+        "arXiv:2506.22049, public code",
+    ),
 }
 
 
@@ -20,5 +23,6 @@ def wiring(layer: int, depth: int, options: Options) -> Wiring:
     return Wiring(pre="rms", pre_gain=scale) if options["trainable"] else Wiring(pre="rms", pre_scale=scale)
 
 
-LNS = Method(doc="Pre-LN with norm outputs scaled by 1/sqrt(layer)", source="arXiv:2502.05795",
-             wiring=wiring, options=OPTIONS)
+LNS = Method(
+    doc="Pre-LN with norm outputs scaled by 1/sqrt(layer)", source="arXiv:2502.05795", wiring=wiring, options=OPTIONS
+)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from models.options import Option, Options
-from models.wiring import Interior, Shape, Wiring
+from scalewright.models.options import Option, Options
+from scalewright.models.wiring import Interior, Shape, Wiring
 
 
 def plain_interior(shape: Shape, options: Options) -> Interior:

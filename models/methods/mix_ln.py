@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import floor
 
-from models.methods.method import Method
-from models.options import Option, Options, number
-from models.wiring import Wiring
+from scalewright.models.methods.method import Method
+from scalewright.models.options import Option, Options, number
+from scalewright.models.wiring import Wiring
 
 OPTIONS = {
     "ratio": Option(0.25, "share of the layers that are Post-LN", "arXiv:2412.13795, table 5", low=0.0, high=1.0),
@@ -19,5 +19,6 @@ def wiring(layer: int, depth: int, options: Options) -> Wiring:
     return Wiring(out="rms") if layer < n_post else Wiring(pre="rms")
 
 
-MIX_LN = Method(doc="Post-LN in the first layers, Pre-LN in the others", source="arXiv:2412.13795",
-                wiring=wiring, options=OPTIONS)
+MIX_LN = Method(
+    doc="Post-LN in the first layers, Pre-LN in the others", source="arXiv:2412.13795", wiring=wiring, options=OPTIONS
+)

@@ -1,7 +1,7 @@
 """nGPT (Loshchilov et al. 2024, arXiv:2410.01131): everything on the unit sphere.
 
-    h <- norm(h + alpha (norm(f(h)) - h));   q, k <- norm(q) s_qk, norm(k) s_qk;   softmax scale sqrt(head_dim)
-    u <- s_u u;   z <- s_z sqrt(width) z;   logits <- s_logit (W h);   matrices normalised after every step
+h <- norm(h + alpha (norm(f(h)) - h));   q, k <- norm(q) s_qk, norm(k) s_qk;   softmax scale sqrt(head_dim)
+u <- s_u u;   z <- s_z sqrt(width) z;   logits <- s_logit (W h);   matrices normalised after every step
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from math import sqrt
 from typing import Literal
 
-from models.methods.method import Method
-from models.options import Option, Options, number
-from models.wiring import Constraint, Interior, Scale, Shape, Wiring
+from scalewright.models.methods.method import Method
+from scalewright.models.options import Option, Options, number
+from scalewright.models.wiring import Constraint, Interior, Scale, Shape, Wiring
 
 TABLE = "arXiv:2410.01131, ablation table"
 
@@ -22,8 +22,12 @@ OPTIONS = {
     "logit_scale_shape": Option("vector", "one logit scale a token, or one", TABLE, ("vector", "scalar")),
     "fixed_scales": Option(False, "keep s_qk = s_u = s_z = 1", TABLE),
     "qk_norm": Option(True, "normalise queries and keys", TABLE),
-    "constraint": Option("normalised", "rows set to norm 1, bounded by it, or free",
-                         "arXiv:2505.22014, figure 5 (bounded)", ("normalised", "bounded", "none")),
+    "constraint": Option(
+        "normalised",
+        "rows set to norm 1, bounded by it, or free",
+        "arXiv:2505.22014, figure 5 (bounded)",
+        ("normalised", "bounded", "none"),
+    ),
 }
 
 
@@ -65,5 +69,8 @@ def constraint_of(options: Options, axis: Literal["row", "ngpt", "frobenius"]) -
 NGPT = Method(
     doc="normalised Transformer: stream, sub-layer outputs and weights on the unit sphere",
     source="arXiv:2410.01131",
-    wiring=wiring, interior=interior, init="normalised", options=OPTIONS,
+    wiring=wiring,
+    interior=interior,
+    init="normalised",
+    options=OPTIONS,
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from models.methods.method import Method
-from models.options import Options
-from models.wiring import Interior, Shape, Wiring
+from scalewright.models.methods.method import Method
+from scalewright.models.options import Options
+from scalewright.models.wiring import Interior, Shape, Wiring
 
 
 def wiring(layer: int, depth: int, options: Options) -> Wiring:
@@ -17,5 +17,6 @@ def interior(shape: Shape, options: Options) -> Interior:
     return Interior(embedding_norm="rms")
 
 
-PERI_LN = Method(doc="norms around every body, and on the embedding", source="arXiv:2502.02732",
-                 wiring=wiring, interior=interior)
+PERI_LN = Method(
+    doc="norms around every body, and on the embedding", source="arXiv:2502.02732", wiring=wiring, interior=interior
+)

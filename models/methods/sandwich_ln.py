@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from models.methods.method import Method
-from models.options import Options
-from models.wiring import Wiring
+from scalewright.models.methods.method import Method
+from scalewright.models.options import Options
+from scalewright.models.wiring import Wiring
 
 
 def wiring(layer: int, depth: int, options: Options) -> Wiring:

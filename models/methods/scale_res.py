@@ -5,9 +5,9 @@ Where the norm sits and whether L counts layers or sub-layers is not stated ther
 
 from __future__ import annotations
 
-from models.methods.method import Method
-from models.options import Options
-from models.wiring import Wiring
+from scalewright.models.methods.method import Method
+from scalewright.models.options import Options
+from scalewright.models.wiring import Wiring
 
 
 def wiring(layer: int, depth: int, options: Options) -> Wiring:
@@ -15,5 +15,6 @@ def wiring(layer: int, depth: int, options: Options) -> Wiring:
     return Wiring(pre="rms", residual_scale=1 - 1 / depth, branch_scale=1 / depth)
 
 
-SCALE_RES = Method(doc="Pre-LN with a convex sum of stream and branch", source="arXiv:2506.22049, review discussion",
-                   wiring=wiring)
+SCALE_RES = Method(
+    doc="Pre-LN with a convex sum of stream and branch", source="arXiv:2506.22049, review discussion", wiring=wiring
+)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.report import Picture, Table, write_picture
+from scalewright.orchestrator.report.html import Picture, Table, write_picture
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Answer:
 
 def show(answer: Answer, folder: Path, *, as_json: bool) -> None:
     """Print an answer on stdout (its JSON alone where asked) and write its pictures; where they are goes to stderr."""
-    from orchestrator.cli.tables import print_json
+    from scalewright.orchestrator.report.tables import print_json
 
     if as_json:
         print_json(answer.value)
@@ -39,7 +39,7 @@ def show(answer: Answer, folder: Path, *, as_json: bool) -> None:
 
 def show_table(table: Table) -> None:
     """Print one table and its notes."""
-    from orchestrator.cli.tables import print_rows
+    from scalewright.orchestrator.report.tables import print_rows
 
     print_rows(table.rows, title=table.title, empty=f"{table.title}: nothing to show")
     for note in table.notes:

@@ -3,8 +3,9 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from orchestrator.answers.answer import Answer
-from orchestrator.pair_text import (
+from scalewright.orchestrator.analysis.comparisons import CURVE, read_pair
+from scalewright.orchestrator.answers.answer import Answer
+from scalewright.orchestrator.report.comparison_tables import (
     along_table,
     losses_table,
     multipliers_table,
@@ -13,14 +14,13 @@ from orchestrator.pair_text import (
     sharing_words,
     speed_ups_table,
 )
-from orchestrator.pairs import CURVE, read_pair
-from orchestrator.pictures import pair_picture
+from scalewright.orchestrator.report.figures import pair_picture
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fitting.frame import Points
-    from fitting.speedup import SpeedUp
+    from scalewright.fitting.frame import Points
+    from scalewright.fitting.speedup import SpeedUp
 
 
 def comparison_answer(
@@ -36,9 +36,9 @@ def comparison_answer(
 
     evaluations: run_id, n_tokens and loss_nats during training, for the speed-up along one curve.
     """
-    from fitting.curve import CURVES
-    from fitting.errors import FittingError
-    from fitting.frame import PointRules, check_points, unknown
+    from scalewright.fitting.curve import CURVES
+    from scalewright.fitting.errors import FittingError
+    from scalewright.fitting.frame import PointRules, check_points, unknown
 
     if curve not in CURVES:
         raise FittingError(unknown("curve", curve, list(CURVES)))
@@ -62,7 +62,7 @@ def read_along(
     points: "Points", evaluations: "pd.DataFrame | None", method: str, baseline: str
 ) -> "tuple[SpeedUp, ...]":
     """Read speed-ups along training curves where runs were evaluated on the way; nothing where they were not."""
-    from fitting.along import speedups_along
+    from scalewright.fitting.along import speedups_along
 
     if evaluations is None or not len(evaluations):
         return ()

@@ -2,17 +2,17 @@
 
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.answers.answer import Answer
-from orchestrator.errors import UserError
-from orchestrator.report import Picture, Table
-from orchestrator.wording import counted, listed, number
+from scalewright.orchestrator.answers.answer import Answer
+from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.report.format import counted, listed, number
+from scalewright.orchestrator.report.html import Picture, Table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
 
-    from fitting.design import DesignReport
+    from scalewright.fitting.design import DesignReport
 
 ERROR_WORDS = {"E": "E (nats)", "log A": "ln A", "alpha": "α", "log B": "ln B", "beta": "β", "a": "a"}
 
@@ -23,8 +23,8 @@ def design_answer(points: "pd.DataFrame", assumed: dict[str, float], scatter: fl
     assumed: parameters of the law that is supposed, over the usual ones; scatter: share of its loss by which a run
     varies.
     """
-    from fitting.design import ASSUMED, ASSUMED_SCATTER, assess, isoflop_alternative
-    from fitting.figures.style import name_of
+    from scalewright.fitting.design import ASSUMED, ASSUMED_SCATTER, assess, isoflop_alternative
+    from scalewright.fitting.figures.style import name_of
 
     scatter, truth = ASSUMED_SCATTER if scatter is None else scatter, ASSUMED | assumed
     rows: list[dict[str, Any]] = []
@@ -63,7 +63,7 @@ def design_answer(points: "pd.DataFrame", assumed: dict[str, float], scatter: fl
 
 def alike(points: "pd.DataFrame") -> "list[tuple[list[str], pd.DataFrame]]":
     """Put labels whose runs lie at the same places (to 2 digits) together: each with the runs of its first label."""
-    from fitting.figures.style import in_order
+    from scalewright.fitting.figures.style import in_order
 
     found: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for label in in_order(points["label"]):
@@ -88,7 +88,7 @@ def planned_points(file: "Path") -> "pd.DataFrame":
     """Return the runs that a YAML file plans, one row each: label, n_params, n_tokens, flops. Records nothing."""
     import pandas as pd
 
-    from orchestrator.plan import plan_file
+    from scalewright.orchestrator.plan.make import plan_file
 
     plan, _ = plan_file(file)
     rows = [
@@ -102,7 +102,7 @@ def planned_points(file: "Path") -> "pd.DataFrame":
 
 def read_assumed(words: str) -> dict[str, float]:
     """Read `alpha=0.3,E=1.7`; raises UserError for a parameter that the law does not have, or no number."""
-    from fitting.design import ASSUMED
+    from scalewright.fitting.design import ASSUMED
 
     found = {}
     for part in filter(None, (piece.strip() for piece in words.split(","))):
@@ -128,7 +128,7 @@ def row_of(report: "DesignReport") -> dict[str, Any]:
 
 
 def picture(points: "pd.DataFrame") -> Picture:
-    from fitting.figures.gallery import FIGURES
+    from scalewright.fitting.figures.gallery import FIGURES
 
     note = f"{counted(len(points), 'planned run')}. Runs along one grey line cannot tell parameters from tokens."
     return Picture("design", FIGURES["design"](points, note=note), "Where the planned runs lie.")

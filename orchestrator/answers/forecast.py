@@ -4,15 +4,15 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.answers.answer import Answer
-from orchestrator.report import Picture, Table
-from orchestrator.wording import counted, number, percent
+from scalewright.orchestrator.answers.answer import Answer
+from scalewright.orchestrator.report.format import counted, number, percent
+from scalewright.orchestrator.report.html import Picture, Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from db.engine import Database
-    from fitting.forecast import Forecast
+    from scalewright.db.engine import Database
+    from scalewright.fitting.forecast import Forecast
 
 LAW = "forecast"  # the name under which a forecast is stored
 N_DRAWN = 40
@@ -51,14 +51,14 @@ def pending_runs(runs: "pd.DataFrame", planned: "pd.DataFrame") -> "pd.DataFrame
 
 
 def predict(runs: "pd.DataFrame", pending: "pd.DataFrame") -> "Forecast":
-    from fitting.forecast import forecast
+    from scalewright.fitting.forecast import forecast
 
     return forecast(runs[~runs["run_id"].isin(pending["run_id"])], pending)
 
 
 def store(database: "Database", experiment: str, made: "Forecast") -> str:
-    from db.store import record_fit
-    from fitting.result import jsonable
+    from scalewright.db.store import record_fit
+    from scalewright.fitting.result import jsonable
 
     record = {"law": LAW, "objective": None, "rows": jsonable(made.rows.to_dict("records"))}
     entered = [run for result in made.fits.values() for run in result.provenance.run_ids]
@@ -67,7 +67,7 @@ def store(database: "Database", experiment: str, made: "Forecast") -> str:
 
 def earlier(database: "Database", experiment: str) -> dict[str, Mapping[str, Any]]:
     """Return the oldest stored forecast of each run: what was said when least was known."""
-    from db.frames import fits
+    from scalewright.db.frames import fits
 
     stored = fits(database, experiment)
     found: dict[str, Mapping[str, Any]] = {}
@@ -94,7 +94,7 @@ def score(told: Mapping[str, Mapping[str, Any]], runs: "pd.DataFrame") -> "pd.Da
 
 
 def forecast_table(rows: "pd.DataFrame") -> Table:
-    from fitting.figures.style import name_of
+    from scalewright.fitting.figures.style import name_of
 
     shown = [
         {
@@ -161,7 +161,7 @@ def diverged_words(told: Mapping[str, Mapping[str, Any]], runs: "pd.DataFrame") 
 def pictures(made: "Forecast | None", scores: "pd.DataFrame") -> tuple[Picture, ...]:
     import pandas as pd
 
-    from fitting.figures.gallery import FIGURES
+    from scalewright.fitting.figures.gallery import FIGURES
 
     columns = ["name", "label", "predicted", "low", "high", "measured"]
     parts = [scores[columns]] if len(scores) else []

@@ -3,15 +3,15 @@
 import math
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.answers.answer import Answer
-from orchestrator.report import Picture, Table
-from orchestrator.wording import counted, interval, number
+from scalewright.orchestrator.answers.answer import Answer
+from scalewright.orchestrator.report.format import counted, interval, number
+from scalewright.orchestrator.report.html import Picture, Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from db.engine import Database
-    from fitting.hyper import HyperLaw, HyperResult, Optimum
+    from scalewright.db.engine import Database
+    from scalewright.fitting.hyper import HyperLaw, HyperResult, Optimum
 
 SWEEP_NOTE = (
     "Parabolas of log loss in the log of the setting, fitted around the lowest loss. Crosses: their minima.\n"
@@ -30,7 +30,7 @@ def hyper_answer(database: "Database", experiment: str, runs: "pd.DataFrame", se
 
     Raises FittingError where no method, size and budget has three values of the setting.
     """
-    from fitting.hyper import fit_hyper
+    from scalewright.fitting.hyper import fit_hyper
 
     result = fit_hyper(runs, setting)
     fit_id = store(database, experiment, result)
@@ -42,7 +42,7 @@ def hyper_answer(database: "Database", experiment: str, runs: "pd.DataFrame", se
 
 def store(database: "Database", experiment: str, result: "HyperResult") -> str:
     """Store the laws; a later file refers to them by the experiment's name or the fit's id."""
-    from db.store import record_fit
+    from scalewright.db.store import record_fit
 
     record = {"law": f"hyper-{result.setting}", "objective": "log-l2"} | result.to_record()
     excluded = [(exclusion.run_id, exclusion.reason) for exclusion in result.excluded]
@@ -50,7 +50,7 @@ def store(database: "Database", experiment: str, result: "HyperResult") -> str:
 
 
 def optima_table(result: "HyperResult") -> Table:
-    from fitting.figures.style import name_of
+    from scalewright.fitting.figures.style import name_of
 
     rows = [
         {
@@ -93,7 +93,7 @@ def laws_table(result: "HyperResult") -> Table:
 
 
 def law_row(law: "HyperLaw") -> dict[str, Any]:
-    from fitting.figures.style import name_of
+    from scalewright.fitting.figures.style import name_of
 
     parts = {name: f"{number(one.value)} {interval(one.low, one.high)}" for name, one in law.params.items()}
     held = {name: "0 (one level only)" for name, one in law.params.items() if one.interval == "fixed"}
@@ -107,9 +107,9 @@ def use_words(experiment: str, result: "HyperResult", fit_id: str) -> list[str]:
 
 
 def pictures(runs: "pd.DataFrame", result: "HyperResult") -> tuple[Picture, ...]:
-    from fitting.curve import budget_keys, size_keys
-    from fitting.figures.gallery import FIGURES
-    from fitting.frame import check_points
+    from scalewright.fitting.curve import budget_keys, size_keys
+    from scalewright.fitting.figures.gallery import FIGURES
+    from scalewright.fitting.frame import check_points
 
     points, optima = check_points(runs).frame, result.frame()
     named = points.assign(size=size_keys(points), budget=budget_keys(points))

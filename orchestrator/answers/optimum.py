@@ -3,17 +3,17 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.answers.answer import Answer, merge
-from orchestrator.answers.trust import Group, draw, grouped, named
-from orchestrator.law_fits import FitRequest, parameter_json
-from orchestrator.report import Picture, Table
-from orchestrator.wording import counted, interval, number
+from scalewright.orchestrator.analysis.fits import FitRequest, parameter_json
+from scalewright.orchestrator.answers.answer import Answer, merge
+from scalewright.orchestrator.answers.trust import Group, draw, grouped, named
+from scalewright.orchestrator.report.format import counted, interval, number
+from scalewright.orchestrator.report.html import Picture, Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from db.engine import Database
-    from fitting.optimum import OptimumFit
+    from scalewright.db.engine import Database
+    from scalewright.fitting.optimum import OptimumFit
 
 
 def optimum_answer(database: "Database", experiment: str, runs: "pd.DataFrame", request: FitRequest) -> Answer:
@@ -21,8 +21,8 @@ def optimum_answer(database: "Database", experiment: str, runs: "pd.DataFrame", 
 
     Raises FittingError with the reason of every refused minimum where fewer than three computes have one.
     """
-    from db.store import record_fit
-    from fitting.optimum import fit_optimum
+    from scalewright.db.store import record_fit
+    from scalewright.fitting.optimum import fit_optimum
 
     answers = {}
     for group in grouped(runs, request):
@@ -81,7 +81,7 @@ def optima_table(group: Group, result: "OptimumFit") -> Table:
 
 
 def picture(group: Group, result: "OptimumFit") -> Picture:
-    from fitting.optimum import flop_levels
+    from scalewright.fitting.optimum import flop_levels
 
     points = group.points.frame.assign(flops_budget=flop_levels(group.points.column("flops")))
     note = f"{named(group.label)}, {result.law}, {counted(result.n, 'run')}; {len(refused(result))} minima refused."

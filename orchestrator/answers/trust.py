@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.answers.answer import Answer
-from orchestrator.law_fits import FitRequest, fit_group, groups
-from orchestrator.report import Picture, Table, file_label
-from orchestrator.wording import interval, number, percent
+from scalewright.orchestrator.analysis.fits import FitRequest, fit_group, groups
+from scalewright.orchestrator.answers.answer import Answer
+from scalewright.orchestrator.report.format import interval, number, percent
+from scalewright.orchestrator.report.html import Picture, Table, file_label
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fitting.extrapolation import RollingOrigin
-    from fitting.frame import Points
-    from fitting.profiles import ProfileOfParameter
-    from fitting.result import FitResult, Parameter
-    from fitting.specification import SpecificationCurve
+    from scalewright.fitting.extrapolation import RollingOrigin
+    from scalewright.fitting.frame import Points
+    from scalewright.fitting.profiles import ProfileOfParameter
+    from scalewright.fitting.result import FitResult, Parameter
+    from scalewright.fitting.specification import SpecificationCurve
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Group:
 
 
 def grouped(runs: "pd.DataFrame", request: FitRequest) -> Iterator[Group]:
-    from fitting.frame import check_points
+    from scalewright.fitting.frame import check_points
 
     for label, points in groups(check_points(runs, request.rules()), request):
         raw = runs if label == "all" or request.by == "none" else runs[runs[request.by].astype(str) == label]
@@ -46,20 +46,20 @@ def grouped(runs: "pd.DataFrame", request: FitRequest) -> Iterator[Group]:
 
 
 def named(label: str) -> str:
-    from fitting.figures.style import name_of
+    from scalewright.fitting.figures.style import name_of
 
     return name_of(label)
 
 
 def draw(name: str, group: Group, caption: str, *frames: Any, **options: Any) -> Picture:
-    from fitting.figures.gallery import FIGURES
+    from scalewright.fitting.figures.gallery import FIGURES
 
     return Picture(f"{name}-{group.suffix}", FIGURES[name](*frames, **options), f"{named(group.label)}: {caption}")
 
 
 def bootstrap_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:
     """Resample whole runs with replacement, and set percentile intervals beside the fit's own."""
-    from fitting.bootstrap import bootstrap
+    from scalewright.fitting.bootstrap import bootstrap
 
     tables, value, lines = [], {}, []
     for group in grouped(runs, request):
@@ -90,7 +90,7 @@ def caveats(group: Group, result: "FitResult") -> list[str]:
 
 
 def bootstrap_row(own: "Parameter", drawn: "Parameter") -> dict[str, Any]:
-    from fitting.result import interval_text
+    from scalewright.fitting.result import interval_text
 
     return {
         "parameter": own.name,
@@ -103,7 +103,7 @@ def bootstrap_row(own: "Parameter", drawn: "Parameter") -> dict[str, Any]:
 
 def specification_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:
     """Fit the law under every objective, N convention and exclusion rule; print all, draw the law's exponents."""
-    from fitting.specification import specification_curve
+    from scalewright.fitting.specification import specification_curve
 
     tables, pictures, value, lines = [], [], {}, []
     for group in grouped(runs, request):
@@ -124,7 +124,7 @@ DRAWN = ("alpha", "beta", "a", "gamma")
 
 def specification_row(curve: "SpecificationCurve", name: str) -> dict[str, Any]:
     """One parameter: its headline, and the range over the specifications that identify it."""
-    from fitting.result import interval_text, is_identified
+    from scalewright.fitting.result import interval_text, is_identified
 
     own, rows = curve.parameter(name), curve.of(name)
     low, high = curve.envelope(name)
@@ -140,7 +140,7 @@ def specification_row(curve: "SpecificationCurve", name: str) -> dict[str, Any]:
 
 
 def specification_picture(group: Group, curve: "SpecificationCurve", name: str) -> Picture:
-    from fitting.specification import CHOICES
+    from scalewright.fitting.specification import CHOICES
 
     rows, headline = curve.of(name), curve.parameter(name)
     told = "Bars: 95% interval of each fit." if headline.identified else "The headline fit does not identify it."
@@ -154,7 +154,7 @@ def specification_picture(group: Group, curve: "SpecificationCurve", name: str) 
 
 def rolling_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:
     """Fit the cheapest runs and predict the dearer ones, for every cut; beside two baselines that a law must beat."""
-    from fitting.extrapolation import rolling_origin
+    from scalewright.fitting.extrapolation import rolling_origin
 
     tables, pictures, value, lines = [], [], {}, []
     for group in grouped(runs, request):
@@ -186,7 +186,7 @@ def loose_cuts(group: Group, law: str, rolled: "RollingOrigin") -> list[str]:
 
 def diagnostics_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:
     """Show residuals, leverage and what leaving out each run would do."""
-    from fitting.diagnostics import diagnose
+    from scalewright.fitting.diagnostics import diagnose
 
     tables, pictures, value, lines = [], [], {}, []
     for group in grouped(runs, request):
@@ -207,7 +207,7 @@ def diagnostics_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:
 
 def excluded_lines(group: Group, result: "FitResult") -> list[str]:
     """Say of each run that was left out why, and what it would have done to the fit."""
-    from fitting.diagnostics import influence_of_excluded
+    from scalewright.fitting.diagnostics import influence_of_excluded
 
     if not result.excluded:
         return []
@@ -240,7 +240,7 @@ def diagnostic_row(row: dict[Any, Any]) -> dict[str, Any]:
 
 def profile_answer(runs: "pd.DataFrame", request: FitRequest, parameter: str) -> Answer:
     """Hold one parameter at many values, re-solve the rest, and show how much worse the fit gets."""
-    from fitting.profiles import profile_of
+    from scalewright.fitting.profiles import profile_of
 
     rows, pictures, value = [], [], {}
     for group in grouped(runs, request):
@@ -277,7 +277,7 @@ def profile_picture(group: Group, request: FitRequest, found: "ProfileOfParamete
 
 def approaches_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:
     """Set the exponent of optimal parameters by envelope, isoFLOP parabolas and fitted law side by side."""
-    from fitting.agreement import approaches
+    from scalewright.fitting.agreement import approaches
 
     tables, value, lines = [], {}, []
     for group in grouped(runs, request):

@@ -5,8 +5,8 @@ import sys
 
 import typer
 
-from orchestrator.cli import analysing, inspecting, planning, reading, running
-from orchestrator.errors import Partial
+from scalewright.orchestrator.cli import analysing, inspecting, planning, reading, running
+from scalewright.orchestrator.errors import Partial
 
 app = typer.Typer(
     name="scalewright",
@@ -65,10 +65,10 @@ def code_of(mistake: Exception) -> int | None:
 
 def is_user_error(error: Exception) -> bool:
     """Tell a named error of one of the rooms from a bug; the rooms' error modules import nothing heavy."""
-    from db.errors import DbError
-    from fitting.errors import FittingError
-    from models.errors import ModelError
-    from orchestrator.errors import UserError
+    from scalewright.db.errors import DbError
+    from scalewright.fitting.errors import FittingError
+    from scalewright.models.errors import ModelError
+    from scalewright.orchestrator.errors import UserError
 
     return isinstance(error, UserError | ModelError | FittingError | DbError)
 

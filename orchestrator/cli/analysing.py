@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from orchestrator.answers.answer import Answer
-    from orchestrator.asked import Asked
-    from orchestrator.law_fits import FitRequest
+    from scalewright.orchestrator.analysis.fits import FitRequest
+    from scalewright.orchestrator.answers.answer import Answer
+    from scalewright.orchestrator.cli.asked import Asked
 
 PLACE = Annotated[str, typer.Argument(help="A YAML file, or the name of an experiment in this folder's database.")]
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
@@ -63,9 +63,9 @@ def fit(
     as_json: JSON = False,
 ) -> None:
     """Fit laws with intervals, store them, and say what the runs identify. Example: scalewright fit experiments.yaml"""
-    from orchestrator.asked import ask
-    from orchestrator.fit_text import print_analysis, print_fits
-    from orchestrator.law_fits import FitRequest
+    from scalewright.orchestrator.analysis.fits import FitRequest
+    from scalewright.orchestrator.answers.fit import print_analysis, print_fits
+    from scalewright.orchestrator.cli.asked import ask
 
     asked = ask(place)
     request = FitRequest(
@@ -98,9 +98,9 @@ def fit(
 
 def show_trust(asked: "Asked", request: "FitRequest", wanted: list[str], profile: str | None, *, as_json: bool) -> None:
     """Answer each part of the trust section that was asked for; with --json one object, by the flags' names."""
-    from orchestrator.answers.answer import merge
-    from orchestrator.answers.trust import TRUST, profile_answer
-    from orchestrator.law_fits import read_runs
+    from scalewright.orchestrator.analysis.fits import read_runs
+    from scalewright.orchestrator.answers.answer import merge
+    from scalewright.orchestrator.answers.trust import TRUST, profile_answer
 
     runs = read_runs(asked.study, asked.experiment, request.holdout)
     answers = {name: TRUST[name](runs, request) for name in wanted}
@@ -110,8 +110,8 @@ def show_trust(asked: "Asked", request: "FitRequest", wanted: list[str], profile
 
 
 def show_for(asked: "Asked", answer: "Answer", *, as_json: bool) -> None:
-    from orchestrator.answers.answer import show
-    from orchestrator.pages import figures_dir
+    from scalewright.orchestrator.answers.answer import show
+    from scalewright.orchestrator.report.page import figures_dir
 
     show(answer, figures_dir(asked.study, asked.experiment), as_json=as_json)
 
@@ -127,9 +127,9 @@ def compare(
     as_json: JSON = False,
 ) -> None:
     """Compare a method with its baseline, with what must be admitted. Example: scalewright compare angpt gpt+"""
-    from orchestrator.answers.comparison import comparison_answer
-    from orchestrator.asked import ask
-    from orchestrator.law_fits import read_evaluations, read_runs
+    from scalewright.orchestrator.analysis.fits import read_evaluations, read_runs
+    from scalewright.orchestrator.answers.comparison import comparison_answer
+    from scalewright.orchestrator.cli.asked import ask
 
     asked = ask(place)
     runs = read_runs(asked.study, asked.experiment)
@@ -144,10 +144,10 @@ def hyper(
     as_json: JSON = False,
 ) -> None:
     """Find the best learning rate or batch and its law, and store it. Example: scalewright hyper sweep.yaml"""
-    from db.engine import open_database
-    from orchestrator.answers.hyper import hyper_answer
-    from orchestrator.asked import ask
-    from orchestrator.law_fits import read_runs
+    from scalewright.db.engine import open_database
+    from scalewright.orchestrator.analysis.fits import read_runs
+    from scalewright.orchestrator.answers.hyper import hyper_answer
+    from scalewright.orchestrator.cli.asked import ask
 
     asked = ask(place)
     runs = read_runs(asked.study, asked.experiment)
@@ -162,8 +162,8 @@ def design(
     as_json: JSON = False,
 ) -> None:
     """Say what a planned grid can tell, before it is run. Example: scalewright design experiments.yaml"""
-    from orchestrator.answers.design import design_answer, planned_points, read_assumed
-    from orchestrator.asked import find
+    from scalewright.orchestrator.answers.design import design_answer, planned_points, read_assumed
+    from scalewright.orchestrator.cli.asked import find
 
     asked = find(str(file))
     answer = design_answer(planned_points(file), read_assumed(assume), scatter)
@@ -172,11 +172,11 @@ def design(
 
 def forecast(place: PLACE = DEFAULT_PLACE, as_json: JSON = False) -> None:
     """Predict runs that have not ended, and score earlier forecasts. Example: scalewright forecast experiments.yaml"""
-    from db.engine import open_database
-    from db.frames import runs as list_runs
-    from orchestrator.answers.forecast import forecast_answer
-    from orchestrator.asked import ask
-    from orchestrator.law_fits import read_runs
+    from scalewright.db.engine import open_database
+    from scalewright.db.frames import runs as list_runs
+    from scalewright.orchestrator.analysis.fits import read_runs
+    from scalewright.orchestrator.answers.forecast import forecast_answer
+    from scalewright.orchestrator.cli.asked import ask
 
     asked = ask(place)
     runs = read_runs(asked.study, asked.experiment)
@@ -187,9 +187,9 @@ def forecast(place: PLACE = DEFAULT_PLACE, as_json: JSON = False) -> None:
 
 def figures(place: PLACE = DEFAULT_PLACE, as_json: JSON = False) -> None:
     """Redraw the figures of an experiment and their page. Example: scalewright figures experiments.yaml"""
-    from orchestrator.asked import ask
-    from orchestrator.cli.tables import print_json
-    from orchestrator.pages import report_experiment
+    from scalewright.orchestrator.cli.asked import ask
+    from scalewright.orchestrator.report.page import report_experiment
+    from scalewright.orchestrator.report.tables import print_json
 
     asked = ask(place)
     page = report_experiment(asked.study, asked.experiment, compare=asked.compare)
@@ -201,9 +201,9 @@ def figures(place: PLACE = DEFAULT_PLACE, as_json: JSON = False) -> None:
 
 def report(place: PLACE = DEFAULT_PLACE, as_json: JSON = False) -> None:
     """Write the page of an experiment: findings, tables, figures. Example: scalewright report experiments.yaml"""
-    from orchestrator.asked import ask
-    from orchestrator.cli.tables import print_json
-    from orchestrator.pages import report_experiment
+    from scalewright.orchestrator.cli.asked import ask
+    from scalewright.orchestrator.report.page import report_experiment
+    from scalewright.orchestrator.report.tables import print_json
 
     asked = ask(place)
     page = report_experiment(asked.study, asked.experiment, compare=asked.compare)

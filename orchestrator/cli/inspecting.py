@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestrator.cli.tables import print_json, print_rows
+from scalewright.orchestrator.report.tables import print_json, print_rows
 
 RUN = Annotated[str, typer.Argument(help="The id of a run (4 or more leading characters).")]
 OF = Annotated[str | None, typer.Option("--of", help="The YAML file of the study; by default the one of this folder.")]
@@ -27,8 +27,8 @@ def inspect(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Ask what each layer of a run does, and what its removal costs. Example: scalewright inspect 3f2a --gates kept"""
-    from orchestrator.inspect_run import inspect_run
-    from orchestrator.targets import find_study
+    from scalewright.orchestrator.cli.targets import find_study
+    from scalewright.orchestrator.train.inspect_run import inspect_run
 
     found = inspect_run(find_study([of] if of else [])[0], run, gates=gates, n_windows=windows)
     if as_json:
@@ -36,8 +36,10 @@ def inspect(
         return
     title = f"{found['run_id']}: {found['method']}, gate {found['gate']}, step {found['step']}"
     print_rows(found["layers"], title=title)
-    print(f"loss {found['loss_nats']:.4f} nats over {found['n_tokens_inspected']:,} validation tokens{part_of(found)}; "
-          f"removed with gates: {found['gates_in_removal']}")
+    print(
+        f"loss {found['loss_nats']:.4f} nats over {found['n_tokens_inspected']:,} validation tokens{part_of(found)}; "
+        f"removed with gates: {found['gates_in_removal']}"
+    )
     print(f"norm of the stream on one repeated token over that on text: {found['norm_ratio_repeated_to_text']:.3f}")
     for name, error in (found["factor_errors"] or {}).items():
         print(f"factor nu_{name}: E[1/|Wx|] is {error:+.2%} off")
@@ -55,7 +57,7 @@ def export_checkpoint(
     to: Annotated[Path | None, typer.Option(help="Folder to write; by default export/RUN in the study.")] = None,
 ) -> None:
     """Write a run as a stock Llama checkpoint, gates folded. Example: scalewright export-checkpoint 3f2a --to llama"""
-    from orchestrator.inspect_run import export_checkpoint as export
-    from orchestrator.targets import find_study
+    from scalewright.orchestrator.cli.targets import find_study
+    from scalewright.orchestrator.train.inspect_run import export_checkpoint as export
 
     print(export(find_study([of] if of else [])[0], run, to))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.tables import print_rows
+from scalewright.orchestrator.report.tables import print_rows
 
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 PLACE = Annotated[str | None, typer.Argument(help="A YAML file, a folder, a SQLite file or a URL; by default here.")]
@@ -21,14 +21,14 @@ def register(app: typer.Typer) -> None:
 
 
 def database_of(place: str | None) -> str:
-    from orchestrator.lookup import study_of_database
+    from scalewright.orchestrator.cli.lookup import study_of_database
 
     return study_of_database(place).database
 
 
 def upgrade(place: PLACE = None) -> None:
     """Bring an older database to this version, after a copy. Example: scalewright db upgrade"""
-    from db.upgrade import upgrade as upgrade_database
+    from scalewright.db.upgrade import upgrade as upgrade_database
 
     receipt = upgrade_database(database_of(place))
     if receipt.backup:
@@ -42,16 +42,16 @@ def backup(
     to: Annotated[Path | None, typer.Option(help="The file to make; by default one beside the database.")] = None,
 ) -> None:
     """Copy a SQLite database, also while it is used. Example: scalewright db backup --to monday.sqlite"""
-    from db.engine import open_database
-    from db.upgrade import backup as copy_file
+    from scalewright.db.engine import open_database
+    from scalewright.db.upgrade import backup as copy_file
 
     print(copy_file(open_database(database_of(place), read_only=True), to))
 
 
 def check(place: PLACE = None, as_json: JSON = False) -> None:
     """Look for damage; exit code 1 where there is some. Example: scalewright db check"""
-    from db.engine import open_database
-    from db.maintenance import check as check_database
+    from scalewright.db.engine import open_database
+    from scalewright.db.maintenance import check as check_database
 
     findings = check_database(open_database(database_of(place), create=False))
     rows = [{"": "ok" if one.is_good else "BAD", "what": one.what, "found": one.found} for one in findings]
@@ -62,17 +62,17 @@ def check(place: PLACE = None, as_json: JSON = False) -> None:
 
 def stats(place: PLACE = None, as_json: JSON = False) -> None:
     """Count rows and bytes by table. Example: scalewright db stats"""
-    from db.engine import open_database
-    from db.maintenance import stats as count
+    from scalewright.db.engine import open_database
+    from scalewright.db.maintenance import stats as count
 
     print_rows(count(open_database(database_of(place), create=False)), as_json=as_json)
 
 
 def rebuild(place: PLACE = None) -> None:
     """Read every journal anew; plans, fits, tags and notes stay. Example: scalewright db rebuild"""
-    from orchestrator.errors import Partial
-    from orchestrator.lookup import study_of_database
-    from orchestrator.sync import rebuild as rebuild_study
+    from scalewright.orchestrator.cli.lookup import study_of_database
+    from scalewright.orchestrator.errors import Partial
+    from scalewright.orchestrator.sync.sync import rebuild as rebuild_study
 
     receipt = rebuild_study(study_of_database(place), wait_s=60.0)
     if receipt.skipped:
@@ -85,8 +85,8 @@ def copy(
     place: Annotated[str | None, typer.Option("--of", help="What to copy; by default this folder's database.")] = None,
 ) -> None:
     """Copy everything into another database, of either kind. Example: scalewright db copy postgresql:///runs"""
-    from db.copying import copy_database
-    from db.engine import open_database
+    from scalewright.db.copying import copy_database
+    from scalewright.db.engine import open_database
 
     source = open_database(database_of(place), read_only=True)
     counts = copy_database(source, open_database(target))

@@ -33,7 +33,7 @@ def init(
     full: Annotated[bool, typer.Option("--full", help="Show every key with its default.")] = False,
 ) -> None:
     """Write a commented starter experiments.yaml. Example: scalewright init my-study"""
-    from orchestrator.starter import write_starter
+    from scalewright.orchestrator.config.starter import write_starter
 
     path = write_starter(folder, full=full)
     print(path)
@@ -46,8 +46,8 @@ def plan(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the bill and record nothing.")] = False,
 ) -> None:
     """Resolve the grid, print the bill and record the runs. Example: scalewright plan experiments.yaml"""
-    from orchestrator.bill_text import print_plan, show_documents
-    from orchestrator.plan import plan_file, record
+    from scalewright.orchestrator.plan.make import plan_file, record
+    from scalewright.orchestrator.report.bill import print_plan, show_documents
 
     made, study = plan_file(file, progress=show_documents)
     receipt = None if dry_run else record(made, study)
@@ -62,10 +62,10 @@ def prepare(
     as_json: JSON = False,
 ) -> None:
     """Make the token shards of an experiment or of files. Example: scalewright data prepare --corpus my.txt"""
-    from orchestrator.bill_text import print_data, show_documents
-    from orchestrator.config import load_experiment
-    from orchestrator.data.prepare import prepare as prepare_files
-    from orchestrator.plan import prepare_data, study_of
+    from scalewright.orchestrator.config.experiment import load_experiment
+    from scalewright.orchestrator.data.prepare import prepare as prepare_files
+    from scalewright.orchestrator.plan.make import prepare_data, study_of
+    from scalewright.orchestrator.report.bill import print_data, show_documents
 
     if corpus:
         manifest, folder = prepare_files(corpus, tokenizer, out, progress=show_documents), out

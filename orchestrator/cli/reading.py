@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestrator.cli import maintaining
-from orchestrator.cli.tables import print_json, print_rows
+from scalewright.orchestrator.cli import maintaining
+from scalewright.orchestrator.report.tables import print_json, print_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,10 +38,10 @@ def register(app: typer.Typer) -> None:
 
 def sync(place: PLACE = None, as_json: JSON = False) -> None:
     """Read what jobs wrote into the database. Example: scalewright sync experiments.yaml"""
-    from orchestrator.errors import Partial
-    from orchestrator.observe import look_at_jobs
-    from orchestrator.sync import sync as sync_study
-    from orchestrator.targets import find_study
+    from scalewright.orchestrator.cli.targets import find_study
+    from scalewright.orchestrator.errors import Partial
+    from scalewright.orchestrator.jobs.observe import look_at_jobs
+    from scalewright.orchestrator.sync.sync import sync as sync_study
 
     study = find_study([place] if place else [])[0]
     receipt = sync_study(study, wait_s=SYNC_WAIT_S)
@@ -68,9 +68,9 @@ def runs(
     parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file instead.")] = None,
 ) -> None:
     """List runs. Example: scalewright runs experiments.yaml --where "n_params < 1e8 and loss < 3" --sort loss_nats"""
-    from db import frames
-    from orchestrator.exporting import write_table
-    from orchestrator.lookup import open_study
+    from scalewright.db import frames
+    from scalewright.orchestrator.cli.lookup import open_study
+    from scalewright.orchestrator.sync.export_tables import write_table
 
     one_format(as_json, as_csv, parquet is not None)
     reading = open_study(place)
@@ -105,7 +105,7 @@ def split(text: str) -> list[str]:
 
 def pick(frame: "pd.DataFrame", columns: str, *, everything: bool) -> "pd.DataFrame":
     """Keep the columns asked for; by default those that a person wants first, or all for a program."""
-    from db.where import column_name
+    from scalewright.db.where import column_name
 
     if columns == "all" or (everything and not columns):
         return frame
@@ -115,9 +115,9 @@ def pick(frame: "pd.DataFrame", columns: str, *, everything: bool) -> "pd.DataFr
 
 def show(run: RUN, of: OF = None, metric: str = "loss_nats", as_json: JSON = False) -> None:
     """Show one run: spec, attempts, evaluations, curve. Example: scalewright show 3f2a"""
-    from db.frames import resolve_run
-    from orchestrator.lookup import open_study
-    from orchestrator.run_page import describe, page_lines
+    from scalewright.db.frames import resolve_run
+    from scalewright.orchestrator.cli.lookup import open_study
+    from scalewright.orchestrator.report.run_page import describe, page_lines
 
     database = open_study(of).database
     page = describe(database, resolve_run(database, run))
@@ -130,9 +130,9 @@ def show(run: RUN, of: OF = None, metric: str = "loss_nats", as_json: JSON = Fal
 
 def curve(run: RUNS, metric: str = "loss_nats", of: OF = None, as_json: JSON = False, as_csv: CSV = False) -> None:
     """Plot a metric of runs, or print its values. Example: scalewright curve 3f2a 91bc --metric grad_norm --csv"""
-    from db.frames import curves, resolve_run
-    from orchestrator.lookup import open_study
-    from orchestrator.run_page import curve_plot
+    from scalewright.db.frames import curves, resolve_run
+    from scalewright.orchestrator.cli.lookup import open_study
+    from scalewright.orchestrator.report.run_page import curve_plot
 
     one_format(as_json, as_csv)
     database = open_study(of).database
@@ -145,9 +145,9 @@ def curve(run: RUNS, metric: str = "loss_nats", of: OF = None, as_json: JSON = F
 
 def diff(first: RUN, second: RUN, of: OF = None, as_json: JSON = False) -> None:
     """Show what differs between two runs, in spec and result. Example: scalewright diff 3f2a 91bc"""
-    from db.frames import resolve_run
-    from orchestrator.lookup import open_study
-    from orchestrator.run_page import differences
+    from scalewright.db.frames import resolve_run
+    from scalewright.orchestrator.cli.lookup import open_study
+    from scalewright.orchestrator.report.run_page import differences
 
     database = open_study(of).database
     rows = differences(database, resolve_run(database, first), resolve_run(database, second))
@@ -163,9 +163,9 @@ def query(
     as_csv: CSV = False,
 ) -> None:
     """Ask the database in SQL, reading only. Example: scalewright query "select * from final_losses" --csv"""
-    from db.engine import open_database
-    from db.query import parse_parameters, run_query
-    from orchestrator.lookup import open_study
+    from scalewright.db.engine import open_database
+    from scalewright.db.query import parse_parameters, run_query
+    from scalewright.orchestrator.cli.lookup import open_study
 
     one_format(as_json, as_csv)
     name = open_study(of).study.database
@@ -183,8 +183,8 @@ def export(
     place: Annotated[str | None, typer.Option("--of", help="A YAML file or an experiment's name.")] = None,
 ) -> None:
     """Write final losses to a file, or copy the whole database. Example: scalewright export points.csv"""
-    from orchestrator.exporting import export as export_to
-    from orchestrator.lookup import open_study
+    from scalewright.orchestrator.cli.lookup import open_study
+    from scalewright.orchestrator.sync.export_tables import export as export_to
 
     reading = open_study(place)
     print(export_to(reading.database, reading.experiment, target))
@@ -199,8 +199,8 @@ def import_points(
     as_json: JSON = False,
 ) -> None:
     """Take anyone's points into the database. Example: scalewright import points.csv --as paper --columns loss=final"""
-    from orchestrator.importing import import_file, parse_columns
-    from orchestrator.targets import find_study
+    from scalewright.orchestrator.cli.targets import find_study
+    from scalewright.orchestrator.sync.import_points import import_file, parse_columns
 
     study = find_study([of] if of else [])[0]
     mapped = parse_columns(columns)
@@ -216,9 +216,9 @@ def tag(
     of: OF = None,
 ) -> None:
     """Put tags on a run, or take them off. Example: scalewright tag 3f2a best"""
-    from db.frames import resolve_run, tags
-    from db.store import add_tag, remove_tag
-    from orchestrator.lookup import open_study
+    from scalewright.db.frames import resolve_run, tags
+    from scalewright.db.store import add_tag, remove_tag
+    from scalewright.orchestrator.cli.lookup import open_study
 
     database = open_study(of, fresh=False).database
     run_id = resolve_run(database, run)
@@ -229,9 +229,9 @@ def tag(
 
 def note(run: RUN, text: str, of: OF = None) -> None:
     """Write a note about a run. Example: scalewright note 3f2a "loss spike at step 900: bad node" """
-    from db.frames import resolve_run
-    from db.store import add_note
-    from orchestrator.lookup import open_study
+    from scalewright.db.frames import resolve_run
+    from scalewright.db.store import add_note
+    from scalewright.orchestrator.cli.lookup import open_study
 
     database = open_study(of, fresh=False).database
     run_id = resolve_run(database, run)
@@ -241,7 +241,7 @@ def note(run: RUN, text: str, of: OF = None) -> None:
 
 def show_frame(frame: "pd.DataFrame", *, as_json: bool = False, as_csv: bool = False, empty: str = "no rows") -> None:
     """Print a frame as a table, JSON or CSV."""
-    from db.frames import records
+    from scalewright.db.frames import records
 
     if as_csv:
         frame.to_csv(sys.stdout, index=False)

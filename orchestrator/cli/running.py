@@ -26,7 +26,7 @@ def submit(
     payload: Annotated[str, typer.Option(hidden=True)] = "train",
 ) -> None:
     """Start every run that is not done and not running. Example: scalewright submit experiments.yaml"""
-    from orchestrator.workflow import submit_file
+    from scalewright.orchestrator.cli.actions import submit_file
 
     for line in submit_file(file, executor=executor, dry_run=dry_run, max_parallel=max_parallel, payload=payload):
         print(line)
@@ -39,7 +39,7 @@ def status(
     as_json: JSON = False,
 ) -> None:
     """Show where runs are and how far. Example: scalewright status experiments.yaml --watch"""
-    from orchestrator.workflow import show_status
+    from scalewright.orchestrator.cli.actions import show_status
 
     show_status(targets or [], watch=watch, each=each, as_json=as_json)
 
@@ -50,7 +50,7 @@ def logs(
     lines: Annotated[int, typer.Option("--lines", "-n", help="How many lines of the past.", min=0)] = 40,
 ) -> None:
     """Print what the job of a run printed. Example: scalewright logs 3f2a -f"""
-    from orchestrator.job_logs import print_logs
+    from scalewright.orchestrator.cli.logs import print_logs
 
     print_logs(run, follow=follow, n_lines=lines)
 
@@ -60,35 +60,35 @@ def cancel(
     now: Annotated[bool, typer.Option("--now", help="Kill the jobs instead of waiting for a checkpoint.")] = False,
 ) -> None:
     """Stop runs for good, until `resume`. Example: scalewright cancel experiments.yaml"""
-    from orchestrator.workflow import stop_runs
+    from scalewright.orchestrator.cli.actions import stop_runs
 
     print(stop_runs(required(targets), "cancel", now=now))
 
 
 def hold(targets: TARGETS = None) -> None:
     """Keep runs from starting, and stop those that run at a checkpoint. Example: scalewright hold 3f2a"""
-    from orchestrator.workflow import stop_runs
+    from scalewright.orchestrator.cli.actions import stop_runs
 
     print(stop_runs(required(targets), "hold"))
 
 
 def release(targets: TARGETS = None) -> None:
     """Let held runs start again with the next submit. Example: scalewright release 3f2a"""
-    from orchestrator.workflow import take_back_runs
+    from scalewright.orchestrator.cli.actions import take_back_runs
 
     print(take_back_runs(required(targets), ("held",)))
 
 
 def resume(targets: TARGETS = None) -> None:
     """Let cancelled and held runs go on with the next submit. Example: scalewright resume experiments.yaml"""
-    from orchestrator.workflow import take_back_runs
+    from scalewright.orchestrator.cli.actions import take_back_runs
 
     print(take_back_runs(required(targets), ("cancelled", "held")))
 
 
 def retry(targets: TARGETS = None) -> None:
     """Give failed, unknown and cancelled runs another try. Example: scalewright retry 3f2a"""
-    from orchestrator.workflow import take_back_runs
+    from scalewright.orchestrator.cli.actions import take_back_runs
 
     print(take_back_runs(required(targets), ("failed", "unknown", "cancelled")))
 
@@ -106,7 +106,7 @@ def doctor(
     probe: Annotated[bool, typer.Option("--probe", help="Also send one short job through the cluster.")] = False,
 ) -> None:
     """Check this machine and its cluster; each line says what to do. Example: scalewright doctor --probe"""
-    from orchestrator.doctor import examine, print_findings
+    from scalewright.orchestrator.jobs.doctor import examine, print_findings
 
     findings = examine(Path.cwd(), probe=probe)
     print_findings(findings, as_json=as_json)
@@ -116,6 +116,6 @@ def doctor(
 
 def demo(file: YAML_FILE = DEFAULT_YAML) -> None:
     """From text to scaling laws on this machine: plan, train, fit, figures. Example: scalewright demo"""
-    from orchestrator.demo import run_demo
+    from scalewright.orchestrator.cli.demo import run_demo
 
     sys.exit(run_demo(file))

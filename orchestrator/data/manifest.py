@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.data.shards import Shard, open_shard
-from orchestrator.errors import UserError
+from scalewright.orchestrator.data.shards import Shard, open_shard
+from scalewright.orchestrator.errors import UserError
 
 MANIFEST_FILE = "manifest.json"
 FORMAT = 1

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.data import manifest as manifests
-from orchestrator.data.manifest import Manifest, Split
-from orchestrator.data.shards import ShardWriter, token_dtype
-from orchestrator.data.sources import find_sources, read_documents
-from orchestrator.data.tokenizers import (
+from scalewright.orchestrator.data import manifest as manifests
+from scalewright.orchestrator.data.manifest import Manifest, Split
+from scalewright.orchestrator.data.shards import ShardWriter, token_dtype
+from scalewright.orchestrator.data.sources import find_sources, read_documents
+from scalewright.orchestrator.data.tokenizers import (
     ByteTokenizer,
     Tokenizer,
     batches,
@@ -25,7 +25,7 @@ from orchestrator.data.tokenizers import (
     load_tokenizer_file,
     train_bpe,
 )
-from orchestrator.errors import UserError
+from scalewright.orchestrator.errors import UserError
 
 VALIDATION_FRACTION = 0.02
 SHARD_TOKENS = 2**27

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from orchestrator.errors import UserError
+from scalewright.orchestrator.errors import UserError
 
 MAGIC = b"swshard1"
 HEADER = struct.Struct("<8sI20x16s16x")  # magic, bytes a token, tokenizer hash in hex

@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import IO, Any, cast
 
-from orchestrator.errors import UserError
+from scalewright.orchestrator.errors import UserError
 
 DEFAULT_CORPUS = "public_domain_en"
 TEXT_DOCUMENT_CHARACTERS = 8192  # plain text has no documents: it is cut at the first paragraph end after this many

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from orchestrator.errors import UserError
+from scalewright.orchestrator.errors import UserError
 
 TOKENIZER_FILE = "tokenizer.json"
 END_OF_TEXT = "<|endoftext|>"

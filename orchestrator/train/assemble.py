@@ -10,18 +10,18 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.plugins.environments import LightningEnvironment
 
-from models.spec import ModelSpec
-from models.transformer import Transformer
-from orchestrator.data import manifest as manifests
-from orchestrator.data.manifest import Manifest
-from orchestrator.errors import UserError
-from orchestrator.train.assignment import Assignment
-from orchestrator.train.data import Chunks, chunk_lengths, longest_chunk
-from orchestrator.train.evaluate import Validation
-from orchestrator.train.ranks import Ranks
-from orchestrator.train.sampler import open_train, read_validation
-from orchestrator.train.schedules import read_schedule
-from orchestrator.train.system import Recipe, System
+from scalewright.models.spec import ModelSpec
+from scalewright.models.transformer import Transformer
+from scalewright.orchestrator.data import manifest as manifests
+from scalewright.orchestrator.data.manifest import Manifest
+from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.train.assignment import Assignment
+from scalewright.orchestrator.train.data import Chunks, chunk_lengths, longest_chunk
+from scalewright.orchestrator.train.evaluate import Validation
+from scalewright.orchestrator.train.ranks import Ranks
+from scalewright.orchestrator.train.sampler import open_train, read_validation
+from scalewright.orchestrator.train.schedules import read_schedule
+from scalewright.orchestrator.train.system import Recipe, System
 
 EVALUATION_LOGITS = 2**20  # at once, 4 MiB: small training batches need not make evaluations slow
 # bf16-pure is no precision of Lightning's: its bf16-true would also round the tables that are no parameters

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import UserError
-from orchestrator.executors.records import read_json
-from orchestrator.spec import RunSpec
+from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.jobs.records import read_json
+from scalewright.orchestrator.runs.spec import RunSpec
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ from collections.abc import Callable
 import torch
 from lightning.pytorch import Callback, Trainer
 
-from models.diagnostics import collect
-from orchestrator.executors.ownership import Ownership
-from orchestrator.journal import Journal
-from orchestrator.train import checkpoint
-from orchestrator.train.assignment import Assignment
-from orchestrator.train.evaluate import Validation
-from orchestrator.train.progress import Clock
-from orchestrator.train.system import System
+from scalewright.models.diagnostics import collect
+from scalewright.orchestrator.runs.journal import Journal
+from scalewright.orchestrator.runs.ownership import Ownership
+from scalewright.orchestrator.train import checkpoint
+from scalewright.orchestrator.train.assignment import Assignment
+from scalewright.orchestrator.train.evaluate import Validation
+from scalewright.orchestrator.train.progress import Clock
+from scalewright.orchestrator.train.system import System
 
 MOST_UNSEEN_STEPS = 64  # however seldom is logged, a run that has diverged is seen to have
 

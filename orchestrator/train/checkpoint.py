@@ -17,7 +17,15 @@ FORMAT = 1
 KEPT = 2
 # What torch.load raises for files that are torn, zeroed, overwritten or of something else.
 DAMAGE = (
-    RuntimeError, EOFError, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, pickle.UnpicklingError
+    RuntimeError,
+    EOFError,
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    IndexError,
+    pickle.UnpicklingError,
 )
 NAME = re.compile(r"step-(\d{9,})\.pt")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from orchestrator.train.sampler import TrainSampler
+from scalewright.orchestrator.train.sampler import TrainSampler
 
 LONGEST_CHUNK = 32  # steps; longer gains nothing, and stopping waits for no more than a step anyway
 CHUNK_S = 0.25  # a chunk should not take longer: journal and heartbeat are written between chunks

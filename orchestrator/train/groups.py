@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from orchestrator.errors import UserError
+from scalewright.orchestrator.errors import UserError
 
 MATRICES = frozenset({"attention", "mlp"})
 EMBEDDINGS = frozenset({"embedding", "head"})

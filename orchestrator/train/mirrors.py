@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.journal import Journal
+from scalewright.orchestrator.runs.journal import Journal
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = (sys.executable, "-m", "orchestrator.train.mirror_process")
+PROGRAM = (sys.executable, "-m", "scalewright.orchestrator.train.mirror_process")
 FIRST_WAIT_S = 20.0  # at most, until the loggers are imported: else that would count as training time
 LAST_WAIT_S = 12.0  # for the last records of a run; the other process gives up a little before
 SHORT_WAIT_S = 2.0  # for those of a run that was told to stop

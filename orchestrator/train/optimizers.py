@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from orchestrator.errors import UserError
-from orchestrator.train.groups import group_parameters
+from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.train.groups import group_parameters
 
 
 def adamw(groups: list[dict[str, Any]], options: Mapping[str, Any], *, fused: bool) -> torch.optim.Optimizer:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.train.divergence import Monitor
+from scalewright.orchestrator.train.divergence import Monitor
 
 
 @dataclass

@@ -12,21 +12,29 @@ from typing import Any
 import lightning
 import torch
 
-from orchestrator.evidence import read_run
-from orchestrator.executors import signals
-from orchestrator.executors.ownership import Ownership, new_token, take_ownership
-from orchestrator.executors.place import job_place
-from orchestrator.executors.records import read_json
-from orchestrator.journal import Journal
-from orchestrator.train import checkpoint, process
-from orchestrator.train.assemble import build_model, open_data, open_validation, recipe_of, run_trainer
-from orchestrator.train.assignment import Assignment, read_assignment
-from orchestrator.train.callbacks import Diagnostician, Ending, Evaluator, Follower, Keeper, Recorder, Warmer
-from orchestrator.train.divergence import Monitor
-from orchestrator.train.mirrors import mirrored
-from orchestrator.train.progress import Clock, Progress
-from orchestrator.train.ranks import ALONE, Ranks
-from orchestrator.train.system import System
+from scalewright.orchestrator.jobs.records import read_json
+from scalewright.orchestrator.runs import signals
+from scalewright.orchestrator.runs.job_environment import job_place
+from scalewright.orchestrator.runs.journal import Journal
+from scalewright.orchestrator.runs.ownership import Ownership, new_token, take_ownership
+from scalewright.orchestrator.runs.run_files import read_run
+from scalewright.orchestrator.train import checkpoint, process
+from scalewright.orchestrator.train.assemble import build_model, open_data, open_validation, recipe_of, run_trainer
+from scalewright.orchestrator.train.assignment import Assignment, read_assignment
+from scalewright.orchestrator.train.callbacks import (
+    Diagnostician,
+    Ending,
+    Evaluator,
+    Follower,
+    Keeper,
+    Recorder,
+    Warmer,
+)
+from scalewright.orchestrator.train.divergence import Monitor
+from scalewright.orchestrator.train.mirrors import mirrored
+from scalewright.orchestrator.train.progress import Clock, Progress
+from scalewright.orchestrator.train.ranks import ALONE, Ranks
+from scalewright.orchestrator.train.system import System
 
 STOP_FILE_EVERY_S = 0.5
 LASTING = ("completed", "diverged")  # outcomes after which a run is never started again

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator.data import manifest as manifests
-from orchestrator.data.manifest import Manifest
-from orchestrator.errors import UserError
+from scalewright.orchestrator.data import manifest as manifests
+from scalewright.orchestrator.data.manifest import Manifest
+from scalewright.orchestrator.errors import UserError
 
 N_ROUNDS = 6  # four do with perfect round functions (Luby and Rackoff 1988); two more as ours are not
 

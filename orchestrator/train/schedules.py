@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.errors import UserError
+from scalewright.orchestrator.errors import UserError
 
 
 @dataclass(frozen=True)

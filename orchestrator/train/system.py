@@ -8,12 +8,12 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import nn
 
-from models.constraints import constrain
-from models.transformer import parameter_roles
-from orchestrator.train.optimizers import build_optimizer, clip_norm, gradients_of
-from orchestrator.train.progress import Progress
-from orchestrator.train.ranks import ALONE, Ranks
-from orchestrator.train.schedules import Schedule
+from scalewright.models.constraints import constrain
+from scalewright.models.transformer import parameter_roles
+from scalewright.orchestrator.train.optimizers import build_optimizer, clip_norm, gradients_of
+from scalewright.orchestrator.train.progress import Progress
+from scalewright.orchestrator.train.ranks import ALONE, Ranks
+from scalewright.orchestrator.train.schedules import Schedule
 
 GATE_ROLE = "gate"
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from combinations import ALL_INITS
 
-from models.inits import PARTS
-from models.methods import METHODS
-from models.spec import ModelSpec
-from models.transformer import Transformer
+from scalewright.models.inits import PARTS
+from scalewright.models.methods import METHODS
+from scalewright.models.spec import ModelSpec
+from scalewright.models.transformer import Transformer
 
 WIDTH, DEPTH, MLP, VOCAB = 64, 3, 192, 101
 E = math.sqrt(2 / 5)
@@ -39,8 +39,9 @@ def pieces(model):
     for layer, block in enumerate(model.blocks):
         q, k, v = block.attention.body.qkv.chunk(3)
         u, z = block.mlp.body.uz.chunk(2)
-        yield from zip(PARTS[1:-1], [layer] * 7, (q, k, v, block.attention.body.out, u, z, block.mlp.body.out),
-                       strict=True)
+        yield from zip(
+            PARTS[1:-1], [layer] * 7, (q, k, v, block.attention.body.out, u, z, block.mlp.body.out), strict=True
+        )
     yield "embedding", 0, model.embedding.weight
     yield "head", 0, model.head.weight
 

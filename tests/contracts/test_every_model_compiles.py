@@ -7,7 +7,7 @@ import pytest
 import torch
 from combinations import MAIN, name_of, spec_of
 
-from models.transformer import Transformer
+from scalewright.models.transformer import Transformer
 
 
 def loss_and_gradients(model, call):

@@ -6,11 +6,11 @@ import pytest
 import torch
 from combinations import ALL_INITS, ENTRIES, MAIN, UNSOURCED, name_of, spec_of
 
-from models.constraints import constrain
-from models.count import COUNT_KINDS, count_parameters, n_params
-from models.spec import ModelSpec
-from models.transformer import Transformer, parameter_roles
-from models.wiring import ROLES
+from scalewright.models.constraints import constrain
+from scalewright.models.count import COUNT_KINDS, count_parameters, n_params
+from scalewright.models.spec import ModelSpec
+from scalewright.models.transformer import Transformer, parameter_roles
+from scalewright.models.wiring import ROLES
 
 
 def batch(spec, n=2, seed=0):
@@ -122,5 +122,6 @@ def test_training_twice_from_one_seed_is_bitwise_the_same(entry):
             optimizer.zero_grad()
             after()
         return model.state_dict()
+
     first, second = trained(), trained()
     assert all(torch.equal(first[name], second[name]) for name in first)

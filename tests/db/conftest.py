@@ -13,9 +13,9 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
-from db.engine import open_database
-from orchestrator.journal import Journal
-from orchestrator.spec import RunSpec
+from scalewright.db.engine import open_database
+from scalewright.orchestrator.runs.journal import Journal
+from scalewright.orchestrator.runs.spec import RunSpec
 
 DEBIAN = Path("/usr/lib/postgresql")
 QUICK = "-c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_connections=100"

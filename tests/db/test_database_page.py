@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from db.schema import METADATA
-from db.views import VIEWS
+from scalewright.db.schema import METADATA
+from scalewright.db.views import VIEWS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "database.md").read_text()
 
@@ -37,7 +37,7 @@ def test_it_names_every_table(table):
 def test_its_verbs_and_options_exist():
     import typer
 
-    from orchestrator.cli import app
+    from scalewright.orchestrator.cli import app
 
     command = typer.main.get_command(app)
     for line in re.findall(r"^scalewright (.*?)(?:\s+#.*)?$", PAGE, re.MULTILINE):

@@ -5,10 +5,10 @@ from contextlib import closing
 
 import pytest
 
-from db import filesystem
-from db.engine import open_database
-from db.errors import DbError
-from db.filesystem import NETWORK_FILESYSTEMS, filesystem_type, is_network
+from scalewright.db import filesystem
+from scalewright.db.engine import open_database
+from scalewright.db.errors import DbError
+from scalewright.db.filesystem import NETWORK_FILESYSTEMS, filesystem_type, is_network
 
 
 @pytest.fixture

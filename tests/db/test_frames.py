@@ -5,15 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from db import frames, store
-from db.content import content_hash
-from db.copying import copy_database
-from db.engine import open_database
-from db.errors import DbError
-from db.maintenance import check, stats
-from db.upgrade import backup
-from orchestrator.spec import RunSpec
-from orchestrator.sync import sync_database
+from scalewright.db import frames, store
+from scalewright.db.content import content_hash
+from scalewright.db.copying import copy_database
+from scalewright.db.engine import open_database
+from scalewright.db.errors import DbError
+from scalewright.db.maintenance import check, stats
+from scalewright.db.upgrade import backup
+from scalewright.orchestrator.runs.spec import RunSpec
+from scalewright.orchestrator.sync.sync import sync_database
 
 FINAL_LOSSES = (
     "run_id experiment source method gate label init size budget width depth n_params n_params_total n_params_head "

@@ -3,11 +3,11 @@
 import pytest
 from sqlalchemy import text
 
-from db import store
-from db.content import content_hash
-from db.engine import open_database
-from db.errors import DbError
-from db.query import parse_parameters, run_query
+from scalewright.db import store
+from scalewright.db.content import content_hash
+from scalewright.db.engine import open_database
+from scalewright.db.errors import DbError
+from scalewright.db.query import parse_parameters, run_query
 
 
 @pytest.fixture(scope="module")

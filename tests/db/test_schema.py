@@ -10,11 +10,11 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
 from sqlalchemy.exc import DatabaseError
 
-from db import frames, upgrade
-from db.engine import connect, open_database, schema_version_of
-from db.errors import DbError
-from db.schema import METADATA, SCHEMA_VERSION
-from db.views import VIEWS, create_views
+from scalewright.db import frames, upgrade
+from scalewright.db.engine import connect, open_database, schema_version_of
+from scalewright.db.errors import DbError
+from scalewright.db.schema import METADATA, SCHEMA_VERSION
+from scalewright.db.views import VIEWS, create_views
 
 GOLDEN = sorted((upgrade.MIGRATIONS.parent.parent / "tests/db/golden").glob("schema_*.sql"))
 
@@ -185,6 +185,6 @@ def test_events_cannot_be_changed_or_deleted(db):
 
 
 def test_what_a_job_imports_knows_no_database():
-    program = "import orchestrator.journal, sys; print([m for m in sys.modules if m in ('db', 'sqlalchemy')])"
+    program = "import scalewright.orchestrator.runs.journal, sys; print([m for m in sys.modules if m in ('db', 'sqlalchemy')])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

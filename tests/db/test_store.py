@@ -5,10 +5,10 @@ import threading
 import pytest
 from sqlalchemy import text
 
-from db import frames, store
-from db.engine import open_database
-from db.errors import DbError
-from db.states import STATES
+from scalewright.db import frames, store
+from scalewright.db.engine import open_database
+from scalewright.db.errors import DbError
+from scalewright.db.states import STATES
 
 
 def planned(seed, label="gpt+", **changes):

@@ -13,12 +13,12 @@ import time
 import pytest
 from sqlalchemy import text
 
-from db import frames, lease
-from db.content import content_hash
-from db.engine import open_database
-from orchestrator import sync as sync_module
-from orchestrator.study import Study
-from orchestrator.sync import rebuild, sync_database
+from scalewright.db import frames, lease
+from scalewright.db.content import content_hash
+from scalewright.db.engine import open_database
+from scalewright.orchestrator.study import Study
+from scalewright.orchestrator.sync import sync as sync_module
+from scalewright.orchestrator.sync.sync import rebuild, sync_database
 
 N_TRIALS = 100
 

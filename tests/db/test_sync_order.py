@@ -4,12 +4,12 @@ import orjson
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from db import frames
-from db.content import content_hash
-from db.engine import open_database
-from orchestrator.journal import journal_path
-from orchestrator.study import Study
-from orchestrator.sync import rebuild, sync, sync_database
+from scalewright.db import frames
+from scalewright.db.content import content_hash
+from scalewright.db.engine import open_database
+from scalewright.orchestrator.runs.journal import journal_path
+from scalewright.orchestrator.study import Study
+from scalewright.orchestrator.sync.sync import rebuild, sync, sync_database
 
 RULE = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 SEEDS = iter(range(10**6, 10**9))

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from db import frames
-from db.content import content_hash
-from db.engine import open_database
-from orchestrator.study import Study
-from orchestrator.sync import rebuild, sync, sync_database
+from scalewright.db import frames
+from scalewright.db.content import content_hash
+from scalewright.db.engine import open_database
+from scalewright.orchestrator.study import Study
+from scalewright.orchestrator.sync.sync import rebuild, sync, sync_database
 
 BAD_LINES = [
     b"not json",
@@ -104,7 +104,7 @@ def test_zero_bytes_before_a_record_do_not_cost_the_record(db, folder, values_of
 
 
 def test_an_absurdly_long_line_is_passed_without_holding_it_in_memory(db, folder, rows_of, values_of, monkeypatch):
-    from orchestrator import sync as module
+    from scalewright.orchestrator.sync import sync as module
 
     monkeypatch.setattr(module, "CHUNK_BYTES", 1000)
     monkeypatch.setattr(module, "LONGEST_LINE", 5000)

@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from db import frames, store
-from db.content import content_hash
-from db.engine import open_database
-from orchestrator.study import Study
-from orchestrator.sync import rebuild, sync, sync_database
+from scalewright.db import frames, store
+from scalewright.db.content import content_hash
+from scalewright.db.engine import open_database
+from scalewright.orchestrator.study import Study
+from scalewright.orchestrator.sync.sync import rebuild, sync, sync_database
 
 
 def test_a_resumed_run_has_one_value_a_step_and_the_newest_one(db, folder, rows_of, values_of):
@@ -50,7 +50,7 @@ def test_what_a_zombie_writes_after_it_was_replaced_is_dropped(db, folder, value
 def test_clocks_that_jump_do_no_harm(db, folder, values_of, monkeypatch):
     run_dir = folder.run()
     ticks = iter([1e9, 5e8, 4e9, 1.0, -7.0, 2e9, 3e9])
-    monkeypatch.setattr("orchestrator.journal.time.time", lambda: next(ticks))
+    monkeypatch.setattr("scalewright.orchestrator.runs.journal.time.time", lambda: next(ticks))
     folder.write(run_dir, range(1, 6))
     monkeypatch.undo()
     sync_database(db, folder.runs_dir)
@@ -170,7 +170,7 @@ def test_heartbeats_show_that_a_run_lives(db, folder, monkeypatch):
     run_dir = folder.run()
     journal = folder.journal(run_dir)
     journal.heartbeat(1, 1024)
-    monkeypatch.setattr("orchestrator.journal.HEARTBEAT_S", 0.0)
+    monkeypatch.setattr("scalewright.orchestrator.runs.journal.HEARTBEAT_S", 0.0)
     journal.heartbeat(2, 2048)
     journal.close()
     sync_database(db, folder.runs_dir)
@@ -179,7 +179,7 @@ def test_heartbeats_show_that_a_run_lives(db, folder, monkeypatch):
 
 
 def test_the_write_ahead_log_of_a_long_sync_stays_short(tmp_path, folder, monkeypatch):
-    from orchestrator import sync as module
+    from scalewright.orchestrator.sync import sync as module
 
     monkeypatch.setattr(module, "LONGEST_LOG", 200_000)
     monkeypatch.setattr(module, "FLUSH_ROWS", 2000)

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Column, Double, Integer, MetaData, Table, Text, create_engine, insert, select
 
-from db.errors import DbError
-from db.where import parse_where
+from scalewright.db.errors import DbError
+from scalewright.db.where import parse_where
 
 COLUMNS = ("n_params", "n_tokens", "loss_nats", "method")
 ROWS = [

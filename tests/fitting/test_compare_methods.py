@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 from planted_laws import TRUE_SPEEDUP, TRUTH, chinchilla, small_study
 
-from fitting.compare import compare
-from fitting.difference import loss_differences
-from fitting.errors import FittingError
-from fitting.frame import check_points
-from fitting.multiplier import compute_multiplier, sharing_test
+from scalewright.fitting.compare import compare
+from scalewright.fitting.difference import loss_differences
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.frame import check_points
+from scalewright.fitting.multiplier import compute_multiplier, sharing_test
 
 
 def large_study(noise=0.003, **changes):

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from planted_laws import TRUTH, chinchilla
 
-from fitting.laws import LAWS
-from fitting.losses import OBJECTIVES
-from fitting.solver import minimise
-from fitting.threads import one_thread
-from fitting.uncertainty import delta_covariance, noise_of, t_quantile
+from scalewright.fitting.laws import LAWS
+from scalewright.fitting.losses import OBJECTIVES
+from scalewright.fitting.solver import minimise
+from scalewright.fitting.threads import one_thread
+from scalewright.fitting.uncertainty import delta_covariance, noise_of, t_quantile
 
 SHAPES = {15: (5, 3), 35: (7, 5), 72: (9, 8)}
 N_REPLICATES = 1000  # standard error of a coverage near .95: .007

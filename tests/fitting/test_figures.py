@@ -11,9 +11,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from fitting.figures.gallery import FIGURES
-from fitting.figures.losses import Band
-from fitting.figures.style import STYLES, PlainLogLocator, in_order, plain, short, style_of
+from scalewright.fitting.figures.gallery import FIGURES
+from scalewright.fitting.figures.losses import Band
+from scalewright.fitting.figures.style import STYLES, PlainLogLocator, in_order, plain, short, style_of
 
 LABELS = ("gpt+", "angpt", "pre-ln", "pre-ln+gpas")
 SIZES = {"27k": 27_000, "55k": 55_000, "141k": 141_000}
@@ -76,7 +76,12 @@ def optima() -> pd.DataFrame:
     frame = frame.assign(size=frame["n_params"].map(short), budget=frame["n_tokens"].map(short))
     best = 0.02 * (frame["n_params"] / 55e3) ** -0.3
     return frame.assign(
-        best=best, low=best / 1.3, high=best * 1.3, loss_best=2.0, curvature=0.03, usable=frame["n_params"] < 1e5,
+        best=best,
+        low=best / 1.3,
+        high=best * 1.3,
+        loss_best=2.0,
+        curvature=0.03,
+        usable=frame["n_params"] < 1e5,
         resolved=True,
     )
 

@@ -9,15 +9,15 @@ import pandas as pd
 import pytest
 from planted_laws import TRUE_SPEEDUP, chinchilla, grid, small_study
 
-from fitting.bootstrap import bootstrap
-from fitting.errors import FittingError
-from fitting.fit import fit, fit_each
-from fitting.frame import check_points
-from fitting.frontier import exponents, frontier
-from fitting.laws import LAWS
-from fitting.losses import OBJECTIVES
-from fitting.profiles import profile_of
-from fitting.result import interval_text
+from scalewright.fitting.bootstrap import bootstrap
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.fit import fit, fit_each
+from scalewright.fitting.frame import check_points
+from scalewright.fitting.frontier import exponents, frontier
+from scalewright.fitting.laws import LAWS
+from scalewright.fitting.losses import OBJECTIVES
+from scalewright.fitting.profiles import profile_of
+from scalewright.fitting.result import interval_text
 
 
 def points_for(law):

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fitting.errors import FittingError
-from fitting.frame import check_points
-from fitting.hyper import at_edge, best_of_sweeps, fit_hyper
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.frame import check_points
+from scalewright.fitting.hyper import at_edge, best_of_sweeps, fit_hyper
 
 RATES = np.geomspace(1e-3, 1e-1, 9)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fitting.fit import fit
-from fitting.optimum import power_law, valley
+from scalewright.fitting.fit import fit
+from scalewright.fitting.optimum import power_law, valley
 
 DATA = Path(__file__).parent / "data"
 

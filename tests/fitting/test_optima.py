@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from planted_laws import chinchilla, grid
 
-from fitting.agreement import approaches
-from fitting.errors import FittingError
-from fitting.frame import check_points
-from fitting.optimum import APPROACHES, fit_optimum, flop_levels, pareto, valley
+from scalewright.fitting.agreement import approaches
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.frame import check_points
+from scalewright.fitting.optimum import APPROACHES, fit_optimum, flop_levels, pareto, valley
 
 TRUE_A = 0.37 / 0.72
 
@@ -93,8 +93,8 @@ def test_the_three_approaches_agree_on_one_law_and_say_when_one_is_refused():
 
 
 def test_approaches_that_differ_are_called_so():
-    from fitting.agreement import _homogeneity
-    from fitting.result import Parameter
+    from scalewright.fitting.agreement import _homogeneity
+    from scalewright.fitting.result import Parameter
 
     apart = [Parameter("a", v, 0.01, v - 0.02, v + 0.02) for v in (0.5, 0.6)]
     assert _homogeneity(apart)[1] < 1e-6

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from planted_laws import small_study
 
-from fitting.compare import compare
-from fitting.frame import check_points
-from fitting.parameter_multiplier import fieller, parameter_multipliers
+from scalewright.fitting.compare import compare
+from scalewright.fitting.frame import check_points
+from scalewright.fitting.parameter_multiplier import fieller, parameter_multipliers
 
 NEEDED = 2.0
 

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from planted_laws import grid
 
-from fitting.errors import FittingError
-from fitting.frame import FLOP_CONVENTIONS, N_CONVENTIONS, PointRules, check_points
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.frame import FLOP_CONVENTIONS, N_CONVENTIONS, PointRules, check_points
 
 
 def reasons(points):

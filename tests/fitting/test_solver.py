@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planted_laws import TRUTH, chinchilla, grid, small_study
 
-from fitting.errors import FittingError
-from fitting.fit import fit
-from fitting.laws import LAWS
-from fitting.losses import OBJECTIVES
-from fitting.problem import MANY
-from fitting.solver import Box, Local, Patience, minimise
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.fit import fit
+from scalewright.fitting.laws import LAWS
+from scalewright.fitting.losses import OBJECTIVES
+from scalewright.fitting.problem import MANY
+from scalewright.fitting.solver import Box, Local, Patience, minimise
 
 STEP = 1e-30
 
@@ -205,9 +205,9 @@ PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from planted_laws import grid
-from fitting.bootstrap import bootstrap
-from fitting.fit import fit
-from fitting.frame import check_points
+from scalewright.fitting.bootstrap import bootstrap
+from scalewright.fitting.fit import fit
+from scalewright.fitting.frame import check_points
 points = check_points(grid(40, 25, noise=0.005))
 result = fit(points)
 print(result.to_json())

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 from planted_laws import TRUE_SPEEDUP, small_study
 
-from fitting.along import UNANNEALED, speedups_along
-from fitting.curve import level_of, loss_curve, scatter
-from fitting.errors import FittingError
-from fitting.pooling import pool, pool_each
-from fitting.speedup import DIRECTIONS, UNITS, speedups, table
+from scalewright.fitting.along import UNANNEALED, speedups_along
+from scalewright.fitting.curve import level_of, loss_curve, scatter
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.pooling import pool, pool_each
+from scalewright.fitting.speedup import DIRECTIONS, UNITS, speedups, table
 
 
 def clean_study(**kwargs):

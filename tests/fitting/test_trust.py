@@ -5,16 +5,16 @@ import pandas as pd
 import pytest
 from planted_laws import chinchilla, grid, small_study
 
-from fitting.design import assess, isoflop_alternative
-from fitting.diagnostics import diagnose, influence_of_excluded
-from fitting.errors import FittingError
-from fitting.extrapolation import LAST_VALUE, PURE_POWER, rolling_origin
-from fitting.fit import fit
-from fitting.forecast import best_law, forecast
-from fitting.frame import check_points
-from fitting.losses import OBJECTIVES
-from fitting.profiles import profile_of
-from fitting.specification import EXCLUSIONS, specification_curve
+from scalewright.fitting.design import assess, isoflop_alternative
+from scalewright.fitting.diagnostics import diagnose, influence_of_excluded
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.extrapolation import LAST_VALUE, PURE_POWER, rolling_origin
+from scalewright.fitting.fit import fit
+from scalewright.fitting.forecast import best_law, forecast
+from scalewright.fitting.frame import check_points
+from scalewright.fitting.losses import OBJECTIVES
+from scalewright.fitting.profiles import profile_of
+from scalewright.fitting.specification import EXCLUSIONS, specification_curve
 
 
 def conventions(frame):

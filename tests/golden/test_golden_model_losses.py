@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from models.constraints import constrain
-from models.errors import ModelError
-from models.methods import METHODS
-from models.spec import ModelSpec
-from models.transformer import Transformer
+from scalewright.models.constraints import constrain
+from scalewright.models.errors import ModelError
+from scalewright.models.methods import METHODS
+from scalewright.models.spec import ModelSpec
+from scalewright.models.transformer import Transformer
 
 STORED = Path(__file__).parent / "model_losses.json"
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from models.constraints import constrain
-from models.spec import ModelSpec
-from models.transformer import Transformer, parameter_roles
-from models.wiring import MATRIX_ROLES
+from scalewright.models.constraints import constrain
+from scalewright.models.spec import ModelSpec
+from scalewright.models.transformer import Transformer, parameter_roles
+from scalewright.models.wiring import MATRIX_ROLES
 
 SHAPE = {"width": 16, "depth": 2, "heads": 2, "vocab_size": 19, "context": 12, "mlp_width": 24}
 OUTPUTS = ("attention.body.out", "mlp.body.out")

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from models.count import count_parameters, flops_per_token
-from models.methods import METHODS
-from models.spec import ModelSpec
-from models.transformer import Transformer
+from scalewright.models.count import count_parameters, flops_per_token
+from scalewright.models.methods import METHODS
+from scalewright.models.spec import ModelSpec
+from scalewright.models.transformer import Transformer
 
 
 @pytest.mark.parametrize("method", list(METHODS))

@@ -7,15 +7,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from models.count import n_params
-from models.folding import fold_gates
-from models.layers import monte_carlo_nu_acf
-from models.methods import METHODS
-from models.methods.angpt import factors
-from models.options import resolve_options
-from models.spec import ModelSpec
-from models.transformer import Transformer
-from models.wiring import Shape
+from scalewright.models.count import n_params
+from scalewright.models.folding import fold_gates
+from scalewright.models.layers import monte_carlo_nu_acf
+from scalewright.models.methods import METHODS
+from scalewright.models.methods.angpt import factors
+from scalewright.models.options import resolve_options
+from scalewright.models.spec import ModelSpec
+from scalewright.models.transformer import Transformer
+from scalewright.models.wiring import Shape
 
 SHAPE = {"width": 16, "depth": 4, "heads": 2, "vocab_size": 19, "context": 12}
 TRUNK = ["pre-ln", "lns", "sandwich-ln"]
@@ -41,13 +41,16 @@ def trained_gates(model, low=0.05, high=0.4):
 # anGPT, arXiv:2505.22014
 
 
-@pytest.mark.parametrize("n_out,n_in,dim,expected", [
-    (64, 1024, 1, 0.2499),  # queries of one head: sqrt(64 / 1024)
-    (1024, 1024, 1, 0.9997),
-    (4096, 1024, 1, 1.9995),
-    (1024, 4096, 1, 0.49996),
-    (1024, 4096, 0, 0.9991),  # columns set to norm 1, as nGPT does with its output projections
-])
+@pytest.mark.parametrize(
+    "n_out,n_in,dim,expected",
+    [
+        (64, 1024, 1, 0.2499),  # queries of one head: sqrt(64 / 1024)
+        (1024, 1024, 1, 0.9997),
+        (4096, 1024, 1, 1.9995),
+        (1024, 4096, 1, 0.49996),
+        (1024, 4096, 0, 0.9991),  # columns set to norm 1, as nGPT does with its output projections
+    ],
+)
 def test_expected_norm_of_a_random_linear_map(n_out, n_in, dim, expected):
     w, x = unit_rows(n_out, n_in, dim=dim), unit_rows(400, n_in)
     # E|Wx| over x for one W varies with W by about 1/sqrt(2 n_out n_in) relative; over 400 x by 1/sqrt(800 n_out)
@@ -114,6 +117,7 @@ def test_the_constant_before_the_silu_is_not_inert():
     def loss(factor):
         model = Transformer(ModelSpec(**SHAPE, method="angpt", method_options={"constant_factors": factor})).double()
         return model.loss(*tokens_of(model.spec)).item()
+
     assert abs(loss(1.0) - loss(2.0)) > 1e-6
 
 
@@ -128,9 +132,12 @@ def test_published_parameter_counts_of_angpt():
 # GPAS, arXiv:2506.22049
 
 PRINTED = {  # width, MLP width, depth, heads -> parameters
-    "71M": (512, 1368, 12, 8, 70_578_688), "130M": (768, 2048, 12, 12, 134_105_856),
-    "250M": (768, 2560, 24, 16, 247_370_496), "350M": (1024, 2736, 24, 16, 367_969_280),
-    "1B": (2048, 5461, 24, 32, 1_339_082_752), "7B": (4096, 11008, 32, 32, 6_738_415_616),
+    "71M": (512, 1368, 12, 8, 70_578_688),
+    "130M": (768, 2048, 12, 12, 134_105_856),
+    "250M": (768, 2560, 24, 16, 247_370_496),
+    "350M": (1024, 2736, 24, 16, 367_969_280),
+    "1B": (2048, 5461, 24, 32, 1_339_082_752),
+    "7B": (4096, 11008, 32, 32, 6_738_415_616),
 }
 
 
@@ -153,8 +160,10 @@ def test_a_published_size_builds_with_the_count_printed():
 @pytest.mark.parametrize("method", TRUNK)
 @pytest.mark.parametrize("form", ["plain", "folded"])
 def test_gpas_gradients_on_a_trunk_are_the_naive_ones_over_the_product_of_later_factors(method, form):
-    models = [trained_gates(Transformer(ModelSpec(**SHAPE, method=method, gate=gate, experimental=True), form=form)
-                            .double()) for gate in ("gpas", "naive")]
+    models = [
+        trained_gates(Transformer(ModelSpec(**SHAPE, method=method, gate=gate, experimental=True), form=form).double())
+        for gate in ("gpas", "naive")
+    ]
     for model in models:
         model.loss(*tokens_of(model.spec)).backward()
     gpas, naive = (dict(model.named_parameters()) for model in models)
@@ -162,7 +171,7 @@ def test_gpas_gradients_on_a_trunk_are_the_naive_ones_over_the_product_of_later_
     for name, parameter in naive.items():
         if name.startswith("gates"):
             continue
-        later = math.prod(factors[first_site(name):])
+        later = math.prod(factors[first_site(name) :])
         torch.testing.assert_close(gpas[name].grad, parameter.grad / later, rtol=1e-8, atol=1e-12)
 
 
@@ -235,10 +244,13 @@ def test_each_ablated_position_scales_what_it_names(position):
 
     def body(v):
         return block.attention.body(v, model.table)
+
     pre = block.attention.pre
-    expected = {"before-sublayer": lambda: x * factor + body(pre(x * factor)),
-                "after-norm": lambda: x + body(pre(x) * factor),
-                "after-module": lambda: x + body(pre(x)) * factor}[position]()
+    expected = {
+        "before-sublayer": lambda: x * factor + body(pre(x * factor)),
+        "after-norm": lambda: x + body(pre(x) * factor),
+        "after-module": lambda: x + body(pre(x)) * factor,
+    }[position]()
     torch.testing.assert_close(y, expected)
     assert not torch.allclose(model(tokens), fold_free(model)(tokens))
 

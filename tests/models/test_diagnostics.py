@@ -6,12 +6,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from models.diagnostics import DIAGNOSTICS, collect
-from models.errors import ModelError
-from models.inspection import factor_errors, layer_importance, strange_norms
-from models.methods import METHODS
-from models.spec import ModelSpec
-from models.transformer import Transformer
+from scalewright.models.diagnostics import DIAGNOSTICS, collect
+from scalewright.models.errors import ModelError
+from scalewright.models.inspection import factor_errors, layer_importance, strange_norms
+from scalewright.models.methods import METHODS
+from scalewright.models.spec import ModelSpec
+from scalewright.models.transformer import Transformer
 
 SHAPE = {"width": 16, "depth": 3, "heads": 2, "vocab_size": 19, "context": 12, "mlp_width": 24}
 
@@ -65,8 +65,10 @@ def test_bodies_are_described_by_what_they_read_and_return():
 
 
 def test_norm_ratios_of_angpt_are_near_one_at_the_start_since_factors_stand_before_the_post_norm():
-    values = collect(Transformer(ModelSpec(64, 2, 1, 97, 16, method="angpt")),
-                     *(torch.randint(97, (4, 16), generator=torch.Generator().manual_seed(i)) for i in (0, 1)))
+    values = collect(
+        Transformer(ModelSpec(64, 2, 1, 97, 16, method="angpt")),
+        *(torch.randint(97, (4, 16), generator=torch.Generator().manual_seed(i)) for i in (0, 1)),
+    )
     assert values["norm_ratio_mlp"] == pytest.approx([1.0, 1.0], abs=0.1)
     assert values["step_attention"] == pytest.approx([0.01, 0.01])
 

@@ -7,21 +7,29 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from models.errors import ModelError
-from models.export import to_llama, why_not_llama
-from models.methods import METHODS
-from models.spec import ModelSpec
-from models.transformer import Transformer
+from scalewright.models.errors import ModelError
+from scalewright.models.export import to_llama, why_not_llama
+from scalewright.models.methods import METHODS
+from scalewright.models.spec import ModelSpec
+from scalewright.models.transformer import Transformer
 
 SHAPE = {"width": 24, "depth": 3, "heads": 2, "vocab_size": 19, "context": 16, "mlp_width": 40}
-EXPORTABLE = [("gpt", "none"), ("pre-ln", "none"), ("pre-ln", "gpas"), ("pre-ln", "naive"), ("lns", "gpas"),
-              ("scale-res", "gpas"), ("gpt", "gpas-per-sublayer")]
+EXPORTABLE = [
+    ("gpt", "none"),
+    ("pre-ln", "none"),
+    ("pre-ln", "gpas"),
+    ("pre-ln", "naive"),
+    ("lns", "gpas"),
+    ("scale-res", "gpas"),
+    ("gpt", "gpas-per-sublayer"),
+]
 
 
 def trained(method, gate, **changes):
     """Build a model whose gains, gates and weights are away from their start."""
-    model = Transformer(ModelSpec(**{**SHAPE, **changes}, method=method, gate=gate, norm_eps=1e-9,
-                                  init_options={"embedding_std": 0.6}))
+    model = Transformer(
+        ModelSpec(**{**SHAPE, **changes}, method=method, gate=gate, norm_eps=1e-9, init_options={"embedding_std": 0.6})
+    )
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(len(name)))
@@ -45,6 +53,7 @@ def llama(w, config, ids):
     def turn(x):
         first, second = x.chunk(2, -1)
         return x * cos + torch.cat((-second, first), -1) * sin
+
     x = w["model.embed_tokens.weight"][ids]
     for layer in range(config["num_hidden_layers"]):
         at = f"model.layers.{layer}."
@@ -65,14 +74,16 @@ def test_the_checkpoint_computes_the_same_logits_as_a_llama(method, gate):
     model = trained(method, gate)
     checkpoint = to_llama(model)
     with torch.no_grad():
-        torch.testing.assert_close(llama(checkpoint.tensors, checkpoint.config, tokens()), model(tokens()),
-                                   rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            llama(checkpoint.tensors, checkpoint.config, tokens()), model(tokens()), rtol=1e-4, atol=1e-4
+        )
 
 
 @pytest.mark.parametrize("method,gate", EXPORTABLE)
 def test_the_transformers_package_loads_it(method, gate, tmp_path):
     transformers = pytest.importorskip("transformers")
     from safetensors.torch import save_file
+
     model = trained(method, gate)
     checkpoint = to_llama(model)
     save_file(checkpoint.tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from models import forms, fused
-from models.forms import FOLDED, PLAIN
-from models.spec import ModelSpec
-from models.transformer import Transformer
+from scalewright.models import forms, fused
+from scalewright.models.forms import FOLDED, PLAIN
+from scalewright.models.spec import ModelSpec
+from scalewright.models.transformer import Transformer
 
 B, T, H, C = 3, 7, 2, 6
 D = H * C
@@ -121,6 +121,7 @@ def test_gradients_of_norms_stay_in_full_precision_when_backward_runs_under_auto
     def gradients():
         y = fused.Rms.apply(x, gain, 1e-6) + fused.UnitLerp.apply(x, h, gain, b) + fused.Unit.apply(h)
         return torch.autograd.grad(y.sin().sum(), (x, h, gain, b))
+
     expected = gradients()
     with torch.autocast("cpu", torch.bfloat16):
         got = gradients()

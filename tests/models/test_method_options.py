@@ -7,9 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from models.methods import METHODS
-from models.spec import ModelSpec
-from models.transformer import Transformer
+from scalewright.models.methods import METHODS
+from scalewright.models.spec import ModelSpec
+from scalewright.models.transformer import Transformer
 
 SHAPE = {"width": 16, "depth": 2, "heads": 2, "vocab_size": 19, "context": 12, "mlp_width": 24}
 VALUES = {"alpha_init": [0.01, 0.05], "ratio": [0.25, 0.5]}
@@ -21,8 +21,12 @@ def choices(option, name):
     return VALUES.get(name, [False, True])
 
 
-CASES = [(method, name, value) for method in METHODS for name, option in METHODS[method].options.items()
-         for value in choices(option, name)]
+CASES = [
+    (method, name, value)
+    for method in METHODS
+    for name, option in METHODS[method].options.items()
+    for value in choices(option, name)
+]
 
 
 def build(method, form="folded", **options):
@@ -162,9 +166,17 @@ def build_lns(trainable):
     return Transformer(ModelSpec(**{**SHAPE, "depth": 3}, method="lns", method_options={"trainable": trainable}))
 
 
-@pytest.mark.parametrize("depth,ratio,n_post", [
-    (12, 0.25, 3), (24, 0.25, 6), (32, 0.0625, 2), (2, 0.25, 0), (4, 1.0, 4), (100, 0.29, 29),
-])
+@pytest.mark.parametrize(
+    "depth,ratio,n_post",
+    [
+        (12, 0.25, 3),
+        (24, 0.25, 6),
+        (32, 0.0625, 2),
+        (2, 0.25, 0),
+        (4, 1.0, 4),
+        (100, 0.29, 29),
+    ],
+)
 def test_mix_ln_is_post_ln_in_the_first_layers(depth, ratio, n_post):
     spec = ModelSpec(**{**SHAPE, "depth": depth}, method="mix-ln", method_options={"ratio": ratio})
     kinds = [spec.wiring(layer).out is not None for layer in range(depth)]
@@ -180,8 +192,14 @@ def test_deepnorm_constants_are_those_of_the_paper():
 @pytest.mark.parametrize("activation", ["silu", "identity", "relu", "tanh", "leaky_relu", "scale_silu"])
 def test_gate_activations(activation):
     spec = ModelSpec(**SHAPE, method="pre-ln", gate="gpas", gate_options={"activation": activation, "init": 0.3})
-    share = {"silu": 0.3 / (1 + math.exp(-0.3)), "identity": 0.3, "relu": 0.3, "tanh": math.tanh(0.3),
-             "leaky_relu": 0.3, "scale_silu": 0.3 / (1 + math.exp(-2.4))}[activation]
+    share = {
+        "silu": 0.3 / (1 + math.exp(-0.3)),
+        "identity": 0.3,
+        "relu": 0.3,
+        "tanh": math.tanh(0.3),
+        "leaky_relu": 0.3,
+        "scale_silu": 0.3 / (1 + math.exp(-2.4)),
+    }[activation]
     for pair in Transformer(spec).gates.factors():
         assert [f.item() for f in pair] == pytest.approx([1 - share] * 2, rel=1e-6)
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from models.count import FLOP_CONVENTIONS
-from models.gating import ACTIVATIONS, GATES, POSITIONS
-from models.inits import INITS
-from models.methods import METHODS
+from scalewright.models.count import FLOP_CONVENTIONS
+from scalewright.models.gating import ACTIVATIONS, GATES, POSITIONS
+from scalewright.models.inits import INITS
+from scalewright.models.methods import METHODS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "methods.md").read_text()

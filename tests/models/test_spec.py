@@ -6,42 +6,55 @@ import sys
 
 import pytest
 
-from models.count import DEFAULT_FLOP_CONVENTION, FLOP_CONVENTIONS, flops_per_token, n_params
-from models.errors import ModelError
-from models.gating import GATES
-from models.methods import METHODS
-from models.spec import ModelSpec
+from scalewright.models.count import DEFAULT_FLOP_CONVENTION, FLOP_CONVENTIONS, flops_per_token, n_params
+from scalewright.models.errors import ModelError
+from scalewright.models.gating import GATES
+from scalewright.models.methods import METHODS
+from scalewright.models.spec import ModelSpec
 
 SHAPE = {"width": 16, "depth": 2, "heads": 2, "vocab_size": 19, "context": 12}
 
 
-@pytest.mark.parametrize("changes,message", [
-    ({"method": "anpgt"}, "unknown method 'anpgt'; did you mean 'angpt'? (valid: gpt, gpt+, angpt,"),
-    ({"gate": "gaps"}, "unknown gate 'gaps'; did you mean 'gpas'? (valid: none, gpas,"),
-    ({"init": "xavier"}, "unknown init 'xavier' (valid: normal-0.02, scaled,"),
-    ({"method": "angpt", "method_options": {"alpha": 1}}, "unknown option of method angpt 'alpha'"),
-    ({"method": "angpt", "method_options": {"nu_p": "two"}}, "method angpt: nu_p = 'two': expected one of one, heads"),
-    ({"method": "angpt", "method_options": {"constant_factors": True}}, "expected one of 1.0, 0.5, 2.0, off"),
-    ({"method": "angpt", "method_options": {"alpha_init": "x"}}, "alpha_init = 'x': expected a number"),
-    ({"method": "angpt", "method_options": {"alpha_init": float("nan")}}, "expected a finite number from 0.0"),
-    ({"method": "angpt", "method_options": {"qk_norm": 1}}, "qk_norm = 1: expected true or false"),
-    ({"method": "gpt", "method_options": {"x": 1}}, "(valid: none)"),
-    ({"method": "mix-ln", "method_options": {"ratio": 1.5}}, "from 0.0 up to 1.0"),
-    ({"heads": 3}, "heads = 3: width 16 / heads must be a whole even number"),
-    ({"heads": 16}, "must be a whole even number"),
-    ({"width": 0}, "width = 0: expected a whole number above 0"),
-    ({"depth": 2.0}, "depth = 2.0: expected a whole number above 0"),
-    ({"mlp_width": -1}, "mlp_width = -1"),
-    ({"norm_eps": 0.0}, "norm_eps"),
-    ({"method": "post-ln", "gate": "gpas"}, "gpas on post-ln has no source (gpas was published on: gpt, gpt+, pre-ln"),
-    ({"method": "angpt", "gate": "gpas"}, "set experimental: true"),
-    ({"method": "lns", "gate": "naive"}, "naive on lns has no source"),
-    ({"method": "lns", "gate": "gpas", "gate_options": {"position": "after-norm"}},
-     "gpas at position after-norm on lns has no source"),
-    ({"method": "pre-ln", "gate": "fixed", "gate_options": {"values": [0.1]}}, "values has 1 numbers"),
-    ({"method": "post-ln", "gate": "gpas", "gate_options": {"position": "after-norm"}, "experimental": True},
-     "layers without a pre norm"),
-])
+@pytest.mark.parametrize(
+    "changes,message",
+    [
+        ({"method": "anpgt"}, "unknown method 'anpgt'; did you mean 'angpt'? (valid: gpt, gpt+, angpt,"),
+        ({"gate": "gaps"}, "unknown gate 'gaps'; did you mean 'gpas'? (valid: none, gpas,"),
+        ({"init": "xavier"}, "unknown init 'xavier' (valid: normal-0.02, scaled,"),
+        ({"method": "angpt", "method_options": {"alpha": 1}}, "unknown option of method angpt 'alpha'"),
+        (
+            {"method": "angpt", "method_options": {"nu_p": "two"}},
+            "method angpt: nu_p = 'two': expected one of one, heads",
+        ),
+        ({"method": "angpt", "method_options": {"constant_factors": True}}, "expected one of 1.0, 0.5, 2.0, off"),
+        ({"method": "angpt", "method_options": {"alpha_init": "x"}}, "alpha_init = 'x': expected a number"),
+        ({"method": "angpt", "method_options": {"alpha_init": float("nan")}}, "expected a finite number from 0.0"),
+        ({"method": "angpt", "method_options": {"qk_norm": 1}}, "qk_norm = 1: expected true or false"),
+        ({"method": "gpt", "method_options": {"x": 1}}, "(valid: none)"),
+        ({"method": "mix-ln", "method_options": {"ratio": 1.5}}, "from 0.0 up to 1.0"),
+        ({"heads": 3}, "heads = 3: width 16 / heads must be a whole even number"),
+        ({"heads": 16}, "must be a whole even number"),
+        ({"width": 0}, "width = 0: expected a whole number above 0"),
+        ({"depth": 2.0}, "depth = 2.0: expected a whole number above 0"),
+        ({"mlp_width": -1}, "mlp_width = -1"),
+        ({"norm_eps": 0.0}, "norm_eps"),
+        (
+            {"method": "post-ln", "gate": "gpas"},
+            "gpas on post-ln has no source (gpas was published on: gpt, gpt+, pre-ln",
+        ),
+        ({"method": "angpt", "gate": "gpas"}, "set experimental: true"),
+        ({"method": "lns", "gate": "naive"}, "naive on lns has no source"),
+        (
+            {"method": "lns", "gate": "gpas", "gate_options": {"position": "after-norm"}},
+            "gpas at position after-norm on lns has no source",
+        ),
+        ({"method": "pre-ln", "gate": "fixed", "gate_options": {"values": [0.1]}}, "values has 1 numbers"),
+        (
+            {"method": "post-ln", "gate": "gpas", "gate_options": {"position": "after-norm"}, "experimental": True},
+            "layers without a pre norm",
+        ),
+    ],
+)
 def test_a_wrong_spec_is_refused_in_one_line_with_what_is_valid(changes, message):
     with pytest.raises(ModelError) as caught:
         ModelSpec(**{**SHAPE, **changes})
@@ -56,8 +69,15 @@ def test_combinations_without_a_source_can_be_asked_for():
 
 def test_every_default_is_in_the_dict_and_a_given_default_changes_nothing():
     bare = ModelSpec(**SHAPE, method="angpt")
-    spelled = ModelSpec(**SHAPE, method="angpt", method_options={"alpha_init": 0.01, "constant_factors": 1},
-                        init="normalised", mlp_width=64, rope_base=10000, experimental=True)
+    spelled = ModelSpec(
+        **SHAPE,
+        method="angpt",
+        method_options={"alpha_init": 0.01, "constant_factors": 1},
+        init="normalised",
+        mlp_width=64,
+        rope_base=10000,
+        experimental=True,
+    )
     assert json.dumps(bare.to_dict()) == json.dumps(spelled.to_dict())
     assert set(bare.to_dict()["method_options"]) == set(METHODS["angpt"].options)
     assert "experimental" not in bare.to_dict()
@@ -85,9 +105,13 @@ def test_flop_conventions_by_hand():
     assert n_params(spec) == n and n_params(spec, "total") == n + 2 * head
     causal = 6 * 2 * 12 * 16
     expected = {
-        "6n": 6 * n, "6n+head": 6 * (n + head), "6n-total": 6 * (n + 2 * head),
-        "6n+attention-causal": 6 * n + causal, "6n+attention-full": 6 * n + 2 * causal,
-        "6n+head+attention-causal": 6 * (n + head) + causal, "6n+head+attention-full": 6 * (n + head) + 2 * causal,
+        "6n": 6 * n,
+        "6n+head": 6 * (n + head),
+        "6n-total": 6 * (n + 2 * head),
+        "6n+attention-causal": 6 * n + causal,
+        "6n+attention-full": 6 * n + 2 * causal,
+        "6n+head+attention-causal": 6 * (n + head) + causal,
+        "6n+head+attention-full": 6 * (n + head) + 2 * causal,
     }
     got = {name: flops_per_token(spec, name) for name in FLOP_CONVENTIONS if name != "all-operations"}
     assert got == expected
@@ -97,6 +121,7 @@ def test_flop_conventions_by_hand():
 def test_all_operations_add_what_a_method_adds():
     def extra(**changes):
         return flops_per_token(ModelSpec(**SHAPE, **changes), "all-operations")
+
     gate = extra(method="pre-ln", gate="gpas") - extra(method="pre-ln")
     assert gate == 3 * 4 * 16  # one product an element at four sites, and twice that backward
     sandwich = extra(method="sandwich-ln") - extra(method="pre-ln")
@@ -112,6 +137,8 @@ def test_unknown_names_of_counts_are_refused_with_the_valid_ones():
 
 
 def test_planning_a_model_imports_no_torch():
-    code = ("import sys; from models.spec import ModelSpec; from models.count import flops_per_token;"
-            "flops_per_token(ModelSpec(16, 2, 2, 19, 12, method='angpt')); sys.exit('torch' in sys.modules)")
+    code = (
+        "import sys; from scalewright.models.spec import ModelSpec; from scalewright.models.count import flops_per_token;"
+        "flops_per_token(ModelSpec(16, 2, 2, 19, 12, method='angpt')); sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import einsum
 
-from models.methods import METHODS
-from models.spec import ModelSpec
-from models.transformer import Transformer
+from scalewright.models.methods import METHODS
+from scalewright.models.spec import ModelSpec
+from scalewright.models.transformer import Transformer
 
 D, L, H, V, T, F = 12, 4, 2, 17, 9, 20
 C = D // H
@@ -99,6 +99,7 @@ def pre_ln(q, x, a, m, layer, g):
 def gpt_plus(q, x, a, m, layer, g):
     def treat(y, head, which):
         return rms_norm(y, q["k_gain"] if which else q["q_gain"])
+
     return pre_ln(q, x, lambda y: attention(q, y, treat=treat), m, layer, g)
 
 
@@ -141,6 +142,7 @@ def ngpt(q, x, a, m, layer, g):
 
     def treat(y, head, which):
         return unit_norm(y) * (q["s_qk"] * root)[head * C : (head + 1) * C]
+
     h = unit_norm(attention(q, x, treat=treat, scale=math.sqrt(C)))
     x = unit_norm(x + (q["alpha_a"] * 0.05 * root).abs() * (h - x))
     h = unit_norm(mlp(q, x, s_u=q["s_u"], s_z=q["s_z"] * root))
@@ -153,6 +155,7 @@ def angpt(q, x, a, m, layer, g):
     def join(x, h, raw):
         alpha = (raw * 0.01 * root).abs()
         return (x + alpha * (h - x)) / (alpha**2 + (1 - alpha) ** 2).sqrt()
+
     h = attention(q, x, treat=lambda y, head, which: unit_norm(y), scale=math.sqrt(C), nu=math.sqrt(D / C), nu_p=1.0)
     x = join(x, unit_norm(h), q["alpha_a"])
     h = mlp(q, x, s_z=root, nu=math.sqrt(D / F), nu_acf=3.7, nu_d=math.sqrt(F / D))
@@ -160,19 +163,41 @@ def angpt(q, x, a, m, layer, g):
 
 
 LAYERS = {
-    "gpt": pre_ln, "gpt+": gpt_plus, "pre-ln": pre_ln, "post-ln": post_ln, "deepnorm": deepnorm,
+    "gpt": pre_ln,
+    "gpt+": gpt_plus,
+    "pre-ln": pre_ln,
+    "post-ln": post_ln,
+    "deepnorm": deepnorm,
     "sandwich-ln": sandwich,
-    "peri-ln": peri_ln, "mix-ln": mix_ln, "lns": lns, "scale-res": scale_res, "ngpt": ngpt, "angpt": angpt,
+    "peri-ln": peri_ln,
+    "mix-ln": mix_ln,
+    "lns": lns,
+    "scale-res": scale_res,
+    "ngpt": ngpt,
+    "angpt": angpt,
 }
-ENDS = {"embedding": "embedding.weight", "head": "head.weight", "final": "final_norm.gain",
-        "first": "embedding_norm.gain",
-        "logit_scale": "head.scale.raw"}
+ENDS = {
+    "embedding": "embedding.weight",
+    "head": "head.weight",
+    "final": "final_norm.gain",
+    "first": "embedding_norm.gain",
+    "logit_scale": "head.scale.raw",
+}
 INSIDE = {
-    "qkv": "attention.body.qkv", "attention_out": "attention.body.out", "uz": "mlp.body.uz", "mlp_out": "mlp.body.out",
-    "q_gain": "attention.body.q_gain", "k_gain": "attention.body.k_gain", "s_qk": "attention.body.qk_scale.raw",
-    "s_u": "mlp.body.u_scale.raw", "s_z": "mlp.body.z_scale.raw",
-    **{f"{place}_{short}": f"{long}.{place}.gain" for place in ("pre", "post", "out")
-       for short, long in (("a", "attention"), ("m", "mlp"))},
+    "qkv": "attention.body.qkv",
+    "attention_out": "attention.body.out",
+    "uz": "mlp.body.uz",
+    "mlp_out": "mlp.body.out",
+    "q_gain": "attention.body.q_gain",
+    "k_gain": "attention.body.k_gain",
+    "s_qk": "attention.body.qk_scale.raw",
+    "s_u": "mlp.body.u_scale.raw",
+    "s_z": "mlp.body.z_scale.raw",
+    **{
+        f"{place}_{short}": f"{long}.{place}.gain"
+        for place in ("pre", "post", "out")
+        for short, long in (("a", "attention"), ("m", "mlp"))
+    },
 }
 
 
@@ -181,8 +206,9 @@ def by_name(model):
     found = dict(model.named_parameters())
     p = {name: found[path] for name, path in ENDS.items() if path in found}
     for layer in range(L):
-        p[layer] = {name: found[f"blocks.{layer}.{path}"] for name, path in INSIDE.items()
-                    if f"blocks.{layer}.{path}" in found}
+        p[layer] = {
+            name: found[f"blocks.{layer}.{path}"] for name, path in INSIDE.items() if f"blocks.{layer}.{path}" in found
+        }
         if "lerps.raw" in found:
             p[layer]["alpha_a"], p[layer]["alpha_m"] = found["lerps.raw"][2 * layer], found["lerps.raw"][2 * layer + 1]
     return p
@@ -191,7 +217,8 @@ def by_name(model):
 def perturbed(method, gate_name, form):
     """Build a model in fp64 with gains, scales and gates off their starting points."""
     model = Transformer(
-        ModelSpec(D, L, H, V, T, method=method, gate=gate_name, mlp_width=F), seed=1, form=form).double()
+        ModelSpec(D, L, H, V, T, method=method, gate=gate_name, mlp_width=F), seed=1, form=form
+    ).double()
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -3,16 +3,16 @@
 import json
 import time
 
-from db import store
-from db.engine import open_database
-from orchestrator.executors import local
-from orchestrator.executors.records import read_chunks, read_json, write_json
-from orchestrator.observe import refresh
-from orchestrator.planned import PlannedRun
-from orchestrator.spec import RunSpec
-from orchestrator.study import Study
-from orchestrator.submit import Order, submit
-from orchestrator.targets import Target
+from scalewright.db import store
+from scalewright.db.engine import open_database
+from scalewright.orchestrator.cli.targets import Target
+from scalewright.orchestrator.jobs import local
+from scalewright.orchestrator.jobs.observe import refresh
+from scalewright.orchestrator.jobs.records import read_chunks, read_json, write_json
+from scalewright.orchestrator.jobs.submit import Order, submit
+from scalewright.orchestrator.plan.runs import PlannedRun
+from scalewright.orchestrator.runs.spec import RunSpec
+from scalewright.orchestrator.study import Study
 
 MODEL = {"method": "pre-ln", "gate": "none", "width": 8, "depth": 1, "heads": 1, "vocab_size": 256, "context": 8}
 

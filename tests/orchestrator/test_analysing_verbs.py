@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.cli import run
-from orchestrator.journal import Journal
-from orchestrator.plan import plan_file, record
+from scalewright.orchestrator.cli import run
+from scalewright.orchestrator.plan.make import plan_file, record
+from scalewright.orchestrator.runs.journal import Journal
 
 TOKENS_PER_S = {"small": 50_000.0, "middle": 30_000.0, "large": 15_000.0}
 FASTER = {"gpt+": 1.0, "angpt": 1.6}

@@ -7,12 +7,25 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fitting.frame import check_points
-from orchestrator.analyze import Analysis, analyze_frame, mark_frontier, seeds_in_words, usual_pairs
-from orchestrator.cautions import cautions
-from orchestrator.errors import UserError
-from orchestrator.pair_text import UNCLEAR, losses_table, scale_tables, sentence, speed_ups_table, verdict
-from orchestrator.pairs import DIRECTIONS, read_pair
+from scalewright.fitting.frame import check_points
+from scalewright.orchestrator.analysis.analyze import (
+    Analysis,
+    analyze_frame,
+    mark_frontier,
+    seeds_in_words,
+    usual_pairs,
+)
+from scalewright.orchestrator.analysis.comparisons import DIRECTIONS, read_pair
+from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.report.comparison_tables import (
+    UNCLEAR,
+    losses_table,
+    scale_tables,
+    sentence,
+    speed_ups_table,
+    verdict,
+)
+from scalewright.orchestrator.report.warnings import cautions
 
 SIZES = {"small": 20_000, "middle": 60_000, "large": 180_000}
 BUDGETS = (200_000, 400_000, 800_000)
@@ -183,8 +196,8 @@ def test_seeds_of_some_points_alone_are_counted():
 
 
 def test_without_any_ratio_the_speed_up_figure_is_empty_and_whole():
-    from fitting.figures.gallery import FIGURES
-    from orchestrator.pictures import speed_up_frames
+    from scalewright.fitting.figures.gallery import FIGURES
+    from scalewright.orchestrator.report.figures import speed_up_frames
 
     pooled, cells = speed_up_frames([])
     assert FIGURES["speed-ups"](pooled, cells).axes

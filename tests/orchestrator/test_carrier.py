@@ -2,9 +2,9 @@
 
 import pytest
 
-from orchestrator.executors import carrier
-from orchestrator.executors.records import Pack, write_json
-from orchestrator.journal import Journal
+from scalewright.orchestrator.jobs import carrier
+from scalewright.orchestrator.jobs.records import Pack, write_json
+from scalewright.orchestrator.runs.journal import Journal
 
 ERROR = "RuntimeError: x"
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.config import Experiment, load_experiment, read_experiment
-from orchestrator.config_resources import Profile
-from orchestrator.values import Extent
-from orchestrator.yaml_text import parse_yaml
+from scalewright.orchestrator.config.experiment import Experiment, load_experiment, read_experiment
+from scalewright.orchestrator.config.resources import Profile
+from scalewright.orchestrator.config.values import Extent
+from scalewright.orchestrator.config.yaml_text import parse_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 TEN_LINES = """\

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.methods import METHODS
-from orchestrator.config import load_experiment, read_experiment
-from orchestrator.errors import UserError
-from orchestrator.grid import expand
+from scalewright.models.methods import METHODS
+from scalewright.orchestrator.config.experiment import load_experiment, read_experiment
+from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.plan.expand import expand
 
 GOOD = """\
 experiment: tiny

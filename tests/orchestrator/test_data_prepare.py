@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.data import manifest, sources, tokenizers
-from orchestrator.data import prepare as preparing
-from orchestrator.data.prepare import prepare
-from orchestrator.data.shards import HEADER_BYTES, ShardWriter, open_shard
-from orchestrator.errors import UserError
+from scalewright.orchestrator.data import manifest, sources, tokenizers
+from scalewright.orchestrator.data import prepare as preparing
+from scalewright.orchestrator.data.prepare import prepare
+from scalewright.orchestrator.data.shards import HEADER_BYTES, ShardWriter, open_shard
+from scalewright.orchestrator.errors import UserError
 
 DOCUMENTS = [f"Document {number}.\n\nCall me Ishmael, {number * 7919 % 1000} times: été.\n" for number in range(200)]
 

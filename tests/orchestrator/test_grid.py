@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.config import read_experiment
-from orchestrator.grid import expand, unused_selectors
+from scalewright.orchestrator.config.experiment import read_experiment
+from scalewright.orchestrator.plan.expand import expand, unused_selectors
 
 BASE = """\
 experiment: g

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.config import read_experiment
-from orchestrator.planned import plan_runs
-from orchestrator.spec import RunSpec
+from scalewright.orchestrator.config.experiment import read_experiment
+from scalewright.orchestrator.plan.runs import plan_runs
+from scalewright.orchestrator.runs.spec import RunSpec
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "run_ids.json"
 BASE = """\

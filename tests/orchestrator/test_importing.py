@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db import frames
-from db.engine import open_database
-from fitting.errors import FittingError
-from fitting.fit import fit
-from orchestrator.errors import Partial, UserError
-from orchestrator.importing import NAMES, import_file, parse_columns
-from orchestrator.study import Study
+from scalewright.db import frames
+from scalewright.db.engine import open_database
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.fit import fit
+from scalewright.orchestrator.errors import Partial, UserError
+from scalewright.orchestrator.study import Study
+from scalewright.orchestrator.sync.import_points import NAMES, import_file, parse_columns
 
 POINTS = "Model Size,Training FLOP,loss\n1e6,6e15,3.5\n2e6,1.2e16,3.25\n4e6,2.4e16,3.0\n"
 

@@ -8,8 +8,8 @@ import threading
 import numpy as np
 import pytest
 
-from orchestrator import journal as module
-from orchestrator.journal import Journal, attempts_in, journal_path
+from scalewright.orchestrator.runs import journal as module
+from scalewright.orchestrator.runs.journal import Journal, attempts_in, journal_path
 
 START = {"run_id": "r" * 16, "token": "t", "resume_step": 0, "resume_tokens": 0, "code": {}, "environment": {}}
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from orchestrator.learning_rate import (
+from scalewright.orchestrator.config.rates import (
     DEFAULT_RULE,
     RateLaw,
     RatePlace,

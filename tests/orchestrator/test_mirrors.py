@@ -14,9 +14,9 @@ from contextlib import closing
 
 import pytest
 
-from orchestrator.journal import Journal
-from orchestrator.train import mirror_process, mirrors
-from orchestrator.train.mirrors import mirrored
+from scalewright.orchestrator.runs.journal import Journal
+from scalewright.orchestrator.train import mirror_process, mirrors
+from scalewright.orchestrator.train.mirrors import mirrored
 
 N_STEPS = 30
 
@@ -209,7 +209,7 @@ def test_without_mirrors_the_journal_is_the_journal(tmp_path):
 
 
 def test_the_mirrors_that_a_file_may_name_are_those_there_are():
-    from orchestrator.config import MIRRORS
+    from scalewright.orchestrator.config.experiment import MIRRORS
 
     assert set(MIRRORS) == set(mirror_process.LOGGERS)
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from models.count import flops_per_token, n_params
-from models.spec import ModelSpec
-from orchestrator.config import read_experiment
-from orchestrator.errors import UserError
-from orchestrator.known import Known, read_known
-from orchestrator.ledger import bill, price
-from orchestrator.plan import plan, record, study_of
-from orchestrator.planned import plan_runs
-from orchestrator.study import Study
+from scalewright.models.count import flops_per_token, n_params
+from scalewright.models.spec import ModelSpec
+from scalewright.orchestrator.config.experiment import read_experiment
+from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.plan.bill import bill, price
+from scalewright.orchestrator.plan.earlier_runs import Known, read_known
+from scalewright.orchestrator.plan.make import plan, record, study_of
+from scalewright.orchestrator.plan.runs import plan_runs
+from scalewright.orchestrator.study import Study
 
 
 @dataclass(frozen=True)
@@ -275,8 +275,8 @@ def rate_law(c: float, p: float, q: float):
 
 
 def store_law(study: Study):
-    from db.engine import open_database
-    from db.store import record_fit
+    from scalewright.db.engine import open_database
+    from scalewright.db.store import record_fit
 
     database = open_database(study.database)
     laws = {"gpt+": rate_law(2.0, -0.5, 0.0), "angpt": rate_law(3.0, -0.5, 0.1)}
@@ -319,7 +319,7 @@ def test_the_database_of_the_yaml_is_relative_to_it_and_the_environment_wins(tmp
 
 
 def test_a_plan_can_be_written_as_json():
-    from orchestrator.bill_text import plan_record
+    from scalewright.orchestrator.report.bill import plan_record
 
     experiment = read_experiment(GRID)
     written = json.loads(

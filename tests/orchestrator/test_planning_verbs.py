@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli import run
+from scalewright.orchestrator.cli import run
 
 GRID = """\
 experiment: verbs

@@ -5,14 +5,14 @@ import sqlite3
 
 import pytest
 
-from db import store
-from db.content import content_hash
-from db.engine import open_database
-from orchestrator.cli import run
-from orchestrator.journal import Journal
-from orchestrator.spec import RunSpec
-from orchestrator.study import Study
-from orchestrator.sync import sync
+from scalewright.db import store
+from scalewright.db.content import content_hash
+from scalewright.db.engine import open_database
+from scalewright.orchestrator.cli import run
+from scalewright.orchestrator.runs.journal import Journal
+from scalewright.orchestrator.runs.spec import RunSpec
+from scalewright.orchestrator.study import Study
+from scalewright.orchestrator.sync.sync import sync
 
 PLANNED = {"n_params_non_embedding": 5000, "n_params_total": 9000, "flops_per_token": 3e4, "n_steps": 10}
 
@@ -241,14 +241,14 @@ def test_an_old_database_names_the_command_that_works(ids, say, tmp_path):
 
 
 def test_sync_says_what_it_did_and_another_at_work_is_partial(ids, say):
-    from db import lease
+    from scalewright.db import lease
 
     code, out, _ = say("sync")
     assert code == 0 and out.startswith("0 metric rows of 0 lines")
     assert json.loads(say("sync", "--json")[1])["n_errors"] == 0
     database = open_database("runs.sqlite")
     lease.acquire(database, lease.Owner(host="elsewhere"))
-    import orchestrator.cli.reading as reading
+    import scalewright.orchestrator.cli.reading as reading
 
     reading.SYNC_WAIT_S = 0.1
     code, _, err = say("sync")

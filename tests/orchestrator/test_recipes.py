@@ -2,13 +2,13 @@
 
 import pytest
 
-from models.methods import METHODS
-from orchestrator.config import read_experiment
-from orchestrator.grid import expand
-from orchestrator.recipes import DEFAULT_RECIPE, RECIPE_OF_METHOD, RECIPES, recipe_name
-from orchestrator.train.groups import DECAY
-from orchestrator.train.schedules import SCHEDULES
-from orchestrator.training_options import training_identity, training_options
+from scalewright.models.methods import METHODS
+from scalewright.orchestrator.config.experiment import read_experiment
+from scalewright.orchestrator.config.recipes import DEFAULT_RECIPE, RECIPE_OF_METHOD, RECIPES, recipe_name
+from scalewright.orchestrator.plan.expand import expand
+from scalewright.orchestrator.plan.training import training_identity, training_options
+from scalewright.orchestrator.train.groups import DECAY
+from scalewright.orchestrator.train.schedules import SCHEDULES
 
 BASE = """\
 experiment: r

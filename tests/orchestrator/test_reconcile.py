@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.evidence import AttemptFacts, RunFacts
-from orchestrator.reconcile import GRACE_S, QUIET_S, Claim, JobFacts, judge
+from scalewright.orchestrator.jobs.judge import GRACE_S, QUIET_S, Claim, JobFacts, judge
+from scalewright.orchestrator.runs.run_files import AttemptFacts, RunFacts
 
 NOW = 1_000_000.0
 CLAIM = Claim("s1", "p0000", "c1", "77_3", created=NOW - 10 * GRACE_S, started=True)

@@ -5,14 +5,14 @@ import threading
 
 import pytest
 
-from orchestrator.evidence import read_run
-from orchestrator.executors.carrier import error_key
-from orchestrator.executors.lanes import lane_dir, write_lanes
-from orchestrator.executors.ownership import new_token, take_ownership
-from orchestrator.executors.place import job_place
-from orchestrator.executors.processes import Process
-from orchestrator.executors.records import Chunk, Pack, read_chunks, read_json, write_json
-from orchestrator.journal import Journal
+from scalewright.orchestrator.jobs.carrier import error_key
+from scalewright.orchestrator.jobs.lanes import lane_dir, write_lanes
+from scalewright.orchestrator.jobs.records import Chunk, Pack, read_chunks, read_json, write_json
+from scalewright.orchestrator.runs.job_environment import job_place
+from scalewright.orchestrator.runs.journal import Journal
+from scalewright.orchestrator.runs.ownership import new_token, take_ownership
+from scalewright.orchestrator.runs.processes import Process
+from scalewright.orchestrator.runs.run_files import read_run
 
 
 def attempt(run_dir, outcome=None, tokens=100, **job):

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from fitting.result import Parameter
-from orchestrator.analyze import LawFit
-from orchestrator.findings import estimate_words, parameter_words
-from orchestrator.page_store import read_page, write_page
-from orchestrator.pages import Page, figures_dir
-from orchestrator.report import Picture, Report, Section, Table, file_label, write_report
-from orchestrator.study import Study
-from orchestrator.wording import counted, interval, listed, number, percent
+from scalewright.fitting.result import Parameter
+from scalewright.orchestrator.analysis.analyze import LawFit
+from scalewright.orchestrator.report.format import counted, interval, listed, number, percent
+from scalewright.orchestrator.report.html import Picture, Report, Section, Table, file_label, write_report
+from scalewright.orchestrator.report.law_tables import estimate_words, parameter_words
+from scalewright.orchestrator.report.page import Page, figures_dir
+from scalewright.orchestrator.report.page_store import read_page, write_page
+from scalewright.orchestrator.study import Study
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from orchestrator import cli
-from orchestrator.watch import Progress, advice, duration_text, measure_rows, tokens_text
+from scalewright.orchestrator import cli
+from scalewright.orchestrator.report.progress import Progress, advice, duration_text, measure_rows, tokens_text
 
 pytestmark = pytest.mark.xdist_group("local-jobs")
 YAML = """
@@ -122,7 +122,7 @@ def test_a_mistake_costs_one_line(study, capsys, arguments, code, said):
 def test_ctrl_c_while_watching_leaves_the_jobs_alone(study, capsys):
     assert call("submit", "--payload", "debug") == 0
     script = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    script += "from orchestrator.cli import run; print('ready', flush=True); "
+    script += "from scalewright.orchestrator.cli import run; print('ready', flush=True); "
     script += "sys.exit(run(['status', 'experiments.yaml', '--watch']))"
     watcher = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

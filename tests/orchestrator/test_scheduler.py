@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.config_resources import Profile
-from orchestrator.scheduler import NamedPack, Work, balance, by_profile, chunks, group, take_turns
+from scalewright.orchestrator.config.resources import Profile
+from scalewright.orchestrator.jobs.packing import NamedPack, Work, balance, by_profile, chunks, group, take_turns
 
 costs = st.lists(st.floats(0.1, 1e4), min_size=1, max_size=60)
 

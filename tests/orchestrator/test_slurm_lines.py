@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.executors import slurm_commands as commands
+from scalewright.orchestrator.jobs import slurm_commands as commands
 
 
 def test_squeue_lines_of_waiting_arrays_name_each_element():

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from orchestrator.errors import UserError
-from orchestrator.snapshot import PACKAGES, check_snapshot, code_root, take_snapshot
+from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.jobs.snapshot import PACKAGES, check_snapshot, code_root, take_snapshot
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_job_refuses_code_that_changed_or_that_came_from_elsewhere(source, tmp
 
 
 def test_this_code_passes_its_own_check():
-    import orchestrator.snapshot as snapshot
+    import scalewright.orchestrator.jobs.snapshot as snapshot
 
     files = {name: (code_root() / name).read_bytes() for name in snapshot.code_files(code_root())}
     check_snapshot(code_root(), snapshot.content_hash(files))

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from db.store import set_run_states
-from orchestrator.config_resources import Retry
-from orchestrator.control import pause_local_jobs, stop, take_back
-from orchestrator.evidence import read_run
-from orchestrator.executors.records import read_chunks
-from orchestrator.snapshot import take_snapshot
-from orchestrator.submit import Order, submit
+from scalewright.db.store import set_run_states
+from scalewright.orchestrator.config.resources import Retry
+from scalewright.orchestrator.jobs.control import pause_local_jobs, stop, take_back
+from scalewright.orchestrator.jobs.records import read_chunks
+from scalewright.orchestrator.jobs.snapshot import take_snapshot
+from scalewright.orchestrator.jobs.submit import Order, submit
+from scalewright.orchestrator.runs.run_files import read_run
 
 sys.path.insert(0, str(Path(__file__).parent))
 from fleet import Fleet, planned_run, record  # noqa: E402
@@ -195,11 +195,11 @@ def test_two_submissions_at_once_share_the_runs_and_none_is_doubled(fleet):
 
 
 KILLED_AT = {
-    "before the claim": "orchestrator.submit.claim_runs",
-    "after the claim": "orchestrator.submit.write_spec",
-    "before the packs": "orchestrator.submit.write_packs",
-    "before the jobs": "orchestrator.executors.local.launch",
-    "after the jobs": "orchestrator.submit.record_jobs",
+    "before the claim": "scalewright.orchestrator.jobs.submit.claim_runs",
+    "after the claim": "scalewright.orchestrator.jobs.submit.write_spec",
+    "before the packs": "scalewright.orchestrator.jobs.submit.write_packs",
+    "before the jobs": "scalewright.orchestrator.jobs.local.launch",
+    "after the jobs": "scalewright.orchestrator.jobs.submit.record_jobs",
 }
 
 KILLER = """
@@ -226,7 +226,7 @@ def test_a_submission_killed_at_any_step_is_finished_by_the_next_and_nothing_run
 
 
 def test_a_job_runs_the_code_of_its_submission_and_refuses_any_other(fleet, monkeypatch):
-    import orchestrator.submit
+    import scalewright.orchestrator.jobs.submit
 
     one = fleet(2)
     receipt = one.submit(max_parallel=1)
@@ -239,7 +239,7 @@ def test_a_job_runs_the_code_of_its_submission_and_refuses_any_other(fleet, monk
         (Path(snapshot.root) / "models" / "__init__.py").write_text("tampered = True\n")
         return snapshot
 
-    monkeypatch.setattr(orchestrator.submit, "take_snapshot", tamper)
+    monkeypatch.setattr(scalewright.orchestrator.jobs.submit, "take_snapshot", tamper)
     one.runs = [planned_run(99)]
     record(one.database, one.runs)
     one.submit()

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import submit as submit_module
-from orchestrator.config_resources import Profile, Resources
-from orchestrator.control import stop, take_back
-from orchestrator.errors import Partial, UserError
-from orchestrator.executors import slurm_commands as commands
-from orchestrator.executors.ownership import new_token, take_ownership
-from orchestrator.executors.records import read_chunks
-from orchestrator.journal import Journal
-from orchestrator.observe import refresh
-from orchestrator.whereabouts import whereabouts
+from scalewright.orchestrator.config.resources import Profile, Resources
+from scalewright.orchestrator.errors import Partial, UserError
+from scalewright.orchestrator.jobs import slurm_commands as commands
+from scalewright.orchestrator.jobs import submit as submit_module
+from scalewright.orchestrator.jobs.control import stop, take_back
+from scalewright.orchestrator.jobs.observe import refresh
+from scalewright.orchestrator.jobs.records import read_chunks
+from scalewright.orchestrator.jobs.whereabouts import whereabouts
+from scalewright.orchestrator.runs.journal import Journal
+from scalewright.orchestrator.runs.ownership import new_token, take_ownership
 
 sys.path.insert(0, str(Path(__file__).parent))
 from fake_slurm import FakeSlurm  # noqa: E402

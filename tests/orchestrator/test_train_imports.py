@@ -4,16 +4,16 @@ import subprocess
 import sys
 
 MODULES = (
-    "orchestrator.data.prepare",
-    "orchestrator.data.manifest",
-    "orchestrator.train.schedules",
-    "orchestrator.train.divergence",
-    "orchestrator.train.groups",
-    "orchestrator.train.assignment",
-    "orchestrator.train.sampler",
-    "orchestrator.train.progress",
-    "orchestrator.train.tasks",
-    "orchestrator.job",
+    "scalewright.orchestrator.data.prepare",
+    "scalewright.orchestrator.data.manifest",
+    "scalewright.orchestrator.train.schedules",
+    "scalewright.orchestrator.train.divergence",
+    "scalewright.orchestrator.train.groups",
+    "scalewright.orchestrator.train.assignment",
+    "scalewright.orchestrator.train.sampler",
+    "scalewright.orchestrator.train.progress",
+    "scalewright.orchestrator.train.tasks",
+    "scalewright.orchestrator.jobs.job",
 )
 
 

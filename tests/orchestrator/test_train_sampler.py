@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.data import manifest
-from orchestrator.data.prepare import prepare
-from orchestrator.errors import UserError
-from orchestrator.train.sampler import TrainSampler, Windows, open_train, permute, read_validation
+from scalewright.orchestrator.data import manifest
+from scalewright.orchestrator.data.prepare import prepare
+from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.train.sampler import TrainSampler, Windows, open_train, permute, read_validation
 
 CONTEXT = 8
 SHARDS = [np.arange(0, 1003), np.arange(2000, 2007), np.arange(3000, 3041)]  # 125, 0 and 5 windows

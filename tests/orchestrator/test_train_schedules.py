@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.errors import UserError
-from orchestrator.train.divergence import WINDOW_STEPS, Monitor
-from orchestrator.train.groups import DECAY, group_parameters
-from orchestrator.train.schedules import SCHEDULES, Schedule, read_schedule
+from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.train.divergence import WINDOW_STEPS, Monitor
+from scalewright.orchestrator.train.groups import DECAY, group_parameters
+from scalewright.orchestrator.train.schedules import SCHEDULES, Schedule, read_schedule
 
 N_TOKENS = 1000
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import values
+from scalewright.orchestrator.config import values
 
 NUMBERS = [
     ("1e-3", 0.001), ("1E-3", 0.001), ("0.02", 0.02), (".5", 0.5), ("3e9", 3e9), ("131072", 131072),

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.errors import UserError
-from orchestrator.yaml_text import name_path, parse_yaml
+from scalewright.orchestrator.config.yaml_text import name_path, parse_yaml
+from scalewright.orchestrator.errors import UserError
 
 TEXT = """\
 a: 1e-3   # stays a text

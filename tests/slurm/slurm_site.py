@@ -3,9 +3,9 @@
 from cluster import wait_until
 from fleet import Fleet
 
-from orchestrator.config_resources import Profile, Resources, Retry
-from orchestrator.evidence import read_run
-from orchestrator.executors.records import read_chunks
+from scalewright.orchestrator.config.resources import Profile, Resources, Retry
+from scalewright.orchestrator.jobs.records import read_chunks
+from scalewright.orchestrator.runs.run_files import read_run
 
 PATIENCE_S = 150.0
 RETRY = Retry()

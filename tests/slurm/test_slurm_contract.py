@@ -8,7 +8,7 @@ import pytest
 from cluster import wait_until
 from fake_slurm import FakeSlurm, opened
 
-from orchestrator.executors import slurm_commands as commands
+from scalewright.orchestrator.jobs import slurm_commands as commands
 
 pytestmark = pytest.mark.xdist_group("slurm")
 SCRIPT = """#!/bin/bash

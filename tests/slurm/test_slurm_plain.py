@@ -4,8 +4,8 @@ import pytest
 from cluster import wait_until
 from slurm_site import PATIENCE_S, Site
 
-from orchestrator.executors import slurm_commands
-from orchestrator.executors.slurm import check_reachable
+from scalewright.orchestrator.jobs import slurm_commands
+from scalewright.orchestrator.jobs.slurm import check_reachable
 
 pytestmark = pytest.mark.xdist_group("slurm")
 

@@ -10,10 +10,10 @@ import pytest
 from cluster import wait_until
 from slurm_site import Site
 
-from orchestrator.config_resources import Retry
-from orchestrator.control import stop, take_back
-from orchestrator.evidence import read_run
-from orchestrator.executors.records import read_chunks, read_json
+from scalewright.orchestrator.config.resources import Retry
+from scalewright.orchestrator.jobs.control import stop, take_back
+from scalewright.orchestrator.jobs.records import read_chunks, read_json
+from scalewright.orchestrator.runs.run_files import read_run
 
 pytestmark = pytest.mark.xdist_group("slurm")
 STORIES = {}
@@ -214,7 +214,7 @@ LOST_REPLY = """
 import os, sys
 sys.path[:0] = {path!r}
 from pathlib import Path
-from orchestrator.executors.records import Chunk
+from scalewright.orchestrator.jobs.records import Chunk
 from slurm_site import Site
 Chunk.with_job_id = lambda *a: os._exit(9)  # sbatch was called; its reply dies with this process
 Site(Path({root!r}), 2).on("n1", pack=1)

@@ -6,10 +6,10 @@ import shutil
 import pytest
 from cluster import wait_until
 
-from orchestrator import cli
-from orchestrator.evidence import read_run
-from orchestrator.executors.records import read_chunks
-from orchestrator.study import Study
+from scalewright.orchestrator import cli
+from scalewright.orchestrator.jobs.records import read_chunks
+from scalewright.orchestrator.runs.run_files import read_run
+from scalewright.orchestrator.study import Study
 
 pytestmark = pytest.mark.xdist_group("slurm")
 PATIENCE_S = 300.0
@@ -44,8 +44,8 @@ def run_dirs(study):
 
 
 def states(study):
-    from orchestrator.observe import refresh
-    from orchestrator.workflow import read_progress
+    from scalewright.orchestrator.cli.actions import read_progress
+    from scalewright.orchestrator.jobs.observe import refresh
 
     refresh(study)
     return set(read_progress(study, "small")["state"])
@@ -110,7 +110,7 @@ def test_two_processes_of_one_job_train_a_run_with_the_identity_of_one(cluster, 
     alone = cli.run(["plan", str(tmp_path / "experiments.yaml")])
     assert alone == 0 and len(run_dirs(study)) == 1
     (tmp_path / "experiments.yaml").write_text(yaml.replace("use: two", "use: one"))
-    from orchestrator.plan import plan_file
+    from scalewright.orchestrator.plan.make import plan_file
 
     plan, _ = plan_file(tmp_path / "experiments.yaml")
     assert plan.run_ids == [run_dirs(study)[0].name]

@@ -3,7 +3,7 @@
 from alembic import op
 from sqlalchemy import BigInteger, Boolean, Double, Integer, Text, UniqueConstraint
 
-from db.columns import may, must, part_of_key, refers
+from scalewright.db.columns import may, must, part_of_key, refers
 
 revision = "0001"
 down_revision = None

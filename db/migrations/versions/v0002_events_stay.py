@@ -2,7 +2,7 @@
 
 from alembic import op
 
-from db.triggers import create_triggers
+from scalewright.db.triggers import create_triggers
 
 revision = "0002"
 down_revision = "0001"

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from models.spec import ModelSpec
-from orchestrator.data import manifest
-from orchestrator.data.prepare import prepare
-from orchestrator.spec import RunSpec
+from scalewright.models.spec import ModelSpec
+from scalewright.orchestrator.data import manifest
+from scalewright.orchestrator.data.prepare import prepare
+from scalewright.orchestrator.runs.spec import RunSpec
 
 BATCH, CONTEXT, N_STEPS = 4, 16, 40
 

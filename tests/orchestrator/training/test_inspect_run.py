@@ -6,21 +6,23 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from models.transformer import Transformer
-from orchestrator.cli import run as scalewright
-from orchestrator.errors import UserError
-from orchestrator.inspect_run import export_checkpoint, inspect_run, load_run
-from orchestrator.study import Study
-from orchestrator.train.run import train
+from scalewright.models.transformer import Transformer
+from scalewright.orchestrator.cli import run as scalewright
+from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.study import Study
+from scalewright.orchestrator.train.inspect_run import export_checkpoint, inspect_run, load_run
+from scalewright.orchestrator.train.run import train
 
 
 @pytest.fixture
 def trained(make_run, tmp_path):
     """Return a function that trains a small run and gives its study and id."""
+
     def make(**model):
         run_dir = make_run(model={"depth": 3, **model})
         assert train(run_dir) == "completed"
         return Study.at(tmp_path), run_dir.name
+
     return make
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-import orchestrator
-from orchestrator.errors import UserError
-from orchestrator.executors import signals
-from orchestrator.executors.records import Pack
-from orchestrator.job import run_pack
-from orchestrator.train.system import System
+import scalewright.orchestrator
+from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.jobs.job import run_pack
+from scalewright.orchestrator.jobs.records import Pack
+from scalewright.orchestrator.runs import signals
+from scalewright.orchestrator.train.system import System
 
 ROOT = Path(orchestrator.__file__).parent.parent
 

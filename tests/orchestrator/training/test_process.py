@@ -5,7 +5,7 @@ import resource
 import pytest
 import torch
 
-from orchestrator.train import process
+from scalewright.orchestrator.train import process
 
 LARGE = 16_000_000  # numbers: 64 MB, more than glibc ever keeps by itself
 

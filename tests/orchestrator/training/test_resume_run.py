@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator.evidence import read_run
-from orchestrator.executors import signals
-from orchestrator.executors.ownership import take_ownership
-from orchestrator.train import checkpoint
-from orchestrator.train.run import train
-from orchestrator.train.system import System
+from scalewright.orchestrator.runs import signals
+from scalewright.orchestrator.runs.ownership import take_ownership
+from scalewright.orchestrator.runs.run_files import read_run
+from scalewright.orchestrator.train import checkpoint
+from scalewright.orchestrator.train.run import train
+from scalewright.orchestrator.train.system import System
 
 N_STEPS = 40
 SAVE_ALWAYS = {"checkpoint_every_s": 0.0, "evaluate_at": [640, 1280]}  # steps 10 and 20 are ends of chunks
@@ -131,7 +131,7 @@ def test_a_stop_file_stops_the_run_until_it_is_gone(make_run: MakeRun, read_jour
 def test_a_stop_file_that_comes_and_goes_between_two_steps_still_stops_the_run(
     make_run: MakeRun, read_journal: ReadJournal, at_step, monkeypatch
 ) -> None:
-    from orchestrator.train import run as running
+    from scalewright.orchestrator.train import run as running
 
     monkeypatch.setattr(running, "STOP_FILE_EVERY_S", 0.0)
     run_dir = make_run(settings={"log_every_steps": 1000})

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 import torch
 
-import orchestrator
-from orchestrator.errors import UserError
-from orchestrator.executors import signals
-from orchestrator.executors.records import Pack
-from orchestrator.job import run_pack
-from orchestrator.train.ranks import Ranks
-from orchestrator.train.run import train
-from orchestrator.train.system import System
-from orchestrator.train.tasks import rank_of_task
+import scalewright.orchestrator
+from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.jobs.job import run_pack
+from scalewright.orchestrator.jobs.records import Pack
+from scalewright.orchestrator.runs import signals
+from scalewright.orchestrator.train.ranks import Ranks
+from scalewright.orchestrator.train.run import train
+from scalewright.orchestrator.train.system import System
+from scalewright.orchestrator.train.tasks import rank_of_task
 
 ROOT = Path(orchestrator.__file__).parent.parent
 
@@ -85,7 +85,7 @@ GROUP_THAT_ENDS = """
 import sys, weakref
 from pathlib import Path
 import torch.distributed as distributed
-from orchestrator.train.ranks import join
+from scalewright.orchestrator.train.ranks import join
 
 ranks = join(0, 1, Path(sys.argv[1]))
 import lightning

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from models.spec import ModelSpec
-from models.transformer import Transformer, parameter_roles
-from orchestrator.data import manifest
-from orchestrator.errors import UserError
-from orchestrator.executors import signals
-from orchestrator.train import checkpoint
-from orchestrator.train.evaluate import evaluate
-from orchestrator.train.run import train
-from orchestrator.train.sampler import open_train, read_validation
+from scalewright.models.spec import ModelSpec
+from scalewright.models.transformer import Transformer, parameter_roles
+from scalewright.orchestrator.data import manifest
+from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.runs import signals
+from scalewright.orchestrator.train import checkpoint
+from scalewright.orchestrator.train.evaluate import evaluate
+from scalewright.orchestrator.train.run import train
+from scalewright.orchestrator.train.sampler import open_train, read_validation
 
 BATCH, CONTEXT, N_STEPS = 4, 16, 40
 BATCH_TOKENS = BATCH * CONTEXT
@@ -87,9 +87,7 @@ def reference_loop(run_dir: Path, data_dir: Path, method: str) -> float:
                     parameter.data = torch.where(norms > 1, parameter.data / norms, parameter.data)
     windows = torch.from_numpy(read_validation(data_dir, made, CONTEXT, 10))
     with torch.no_grad():
-        return float(
-            torch.nn.functional.cross_entropy(model(windows[:, :-1]).flatten(0, 1), windows[:, 1:].flatten())
-        )
+        return float(torch.nn.functional.cross_entropy(model(windows[:, :-1]).flatten(0, 1), windows[:, 1:].flatten()))
 
 
 @pytest.mark.parametrize("method", ["gpt+", "angpt"])
@@ -110,7 +108,7 @@ def test_neither_logging_nor_evaluating_nor_saving_changes_the_result(make_run: 
 
 
 def test_methods_see_the_same_data_in_the_same_order(make_run: MakeRun, read_journal: ReadJournal, monkeypatch) -> None:
-    from orchestrator.train.system import System
+    from scalewright.orchestrator.train.system import System
 
     seen: dict[str, list[torch.Tensor]] = {}
     step_once = System.step_once
@@ -156,7 +154,7 @@ def test_diagnostics_are_written_at_their_tokens_and_change_nothing(make_run: Ma
 def test_metrics_also_go_to_the_mirrors_asked_for(
     make_run: MakeRun, read_journal: ReadJournal, monkeypatch, tmp_path: Path
 ) -> None:
-    from orchestrator.train import mirrors
+    from scalewright.orchestrator.train import mirrors
 
     program = "import sys; print('ready', flush=True); open(sys.argv[1], 'w').write(sys.stdin.read())"
     monkeypatch.setattr(mirrors, "PROGRAM", (sys.executable, "-S", "-c", program, str(tmp_path / "got")))
@@ -211,7 +209,7 @@ def test_reduced_precision_trains_close_to_full(make_run: MakeRun, precision: st
 
 
 def test_gates_are_clipped_by_their_joint_norm_after_the_global_clip(make_run: MakeRun, training, monkeypatch) -> None:
-    from orchestrator.train.system import System
+    from scalewright.orchestrator.train.system import System
 
     norms = []
     clip = System.clip
@@ -274,7 +272,7 @@ def test_data_other_than_planned_is_refused(make_run: MakeRun, data_dir: Path) -
     (run_dir / "spec.json").write_text(json.dumps(record))
     with pytest.raises(UserError, match="holds the identity of run"):
         train(run_dir)
-    from orchestrator.spec import RunSpec
+    from scalewright.orchestrator.runs.spec import RunSpec
 
     record["run_id"] = RunSpec.from_dict(record["identity"]).run_id
     (run_dir / "spec.json").write_text(json.dumps(record))
@@ -319,7 +317,7 @@ def test_signals_are_free_for_others_after_a_run(make_run: MakeRun) -> None:
 
 
 def test_clipping_is_torchs_clipping() -> None:
-    from orchestrator.train.optimizers import clip_norm
+    from scalewright.orchestrator.train.optimizers import clip_norm
 
     for limit in (0.1, 1.0, 1e3, None, 0.0):
         ours = [torch.randn(7), torch.randn(3, 5)]
@@ -332,7 +330,7 @@ def test_clipping_is_torchs_clipping() -> None:
 
 
 def test_a_flattened_group_is_updated_as_its_parameters_would_be() -> None:
-    from orchestrator.train.optimizers import flatten
+    from scalewright.orchestrator.train.optimizers import flatten
 
     def trained(*, flat: bool) -> list[torch.Tensor]:
         torch.manual_seed(0)

@@ -1,0 +1,1 @@
+"""Numbers only: frames into fits and comparisons. Knows no word of the report."""

@@ -1,0 +1,209 @@
+"""Frames to fits to database: what the runs of an experiment say, and what they do not. Draws and prints nothing."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from scalewright.orchestrator.analysis.comparisons import PairReading, read_pair
+from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.study import Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from scalewright.db.engine import Database
+    from scalewright.fitting.frame import Points
+    from scalewright.fitting.result import FitResult
+
+COMPUTE_LAW, FLOOR_LAW, FULL_LAW = "pure-power", "power", "chinchilla"
+BASELINES: dict[str, str] = {  # which method a method without gate is compared with, where the experiment does not say
+    "angpt": "gpt+",
+    "ngpt": "gpt+",
+    "post-ln": "pre-ln",
+    "deepnorm": "pre-ln",
+    "sandwich-ln": "pre-ln",
+    "mix-ln": "pre-ln",
+    "lns": "pre-ln",
+    "scale-res": "pre-ln",
+}
+
+
+@dataclass(frozen=True)
+class LawFit:
+    """One law fitted to one label's runs, or why it could not be."""
+
+    law: str
+    label: str
+    result: "FitResult | None" = None
+    refused: str = ""
+    fit_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Everything that tables, figures and sentences are made from.
+
+    runs: every run of the experiment (the columns of final_losses); points: those that entered, with on_frontier.
+    """
+
+    experiment: str
+    runs: "pd.DataFrame"
+    points: "Points"
+    fits: tuple[LawFit, ...]
+    comparisons: tuple[PairReading, ...]
+    refusals: tuple[str, ...] = ()
+    evaluations: "pd.DataFrame | None" = field(default=None, repr=False)
+    curves: "pd.DataFrame | None" = field(default=None, repr=False)
+
+    @property
+    def labels(self) -> list[str]:
+        from scalewright.fitting.figures.style import in_order
+
+        return in_order(self.points.frame["label"])
+
+    def fit(self, law: str, label: str) -> LawFit:
+        return next(fit for fit in self.fits if (fit.law, fit.label) == (law, label))
+
+
+def analyze(study: Study, experiment: str, *, compare: Sequence[tuple[str, str]] = ()) -> Analysis:
+    """Fit what the synced runs of an experiment allow and store each fit with its provenance.
+
+    compare: pairs (label, baseline label); without any, each gate with its ungated method and each method with its
+    usual baseline. Raises UserError where no run has ended, DbError for an unknown experiment.
+    """
+    from scalewright.db.engine import open_database
+    from scalewright.db.frames import evaluations, final_losses
+
+    database = open_database(study.database, create=False)
+    analysis = analyze_frame(final_losses(database, experiment), experiment, compare=compare)
+    analysis = replace(
+        analysis,
+        evaluations=evaluations(database, experiment=experiment),
+        curves=logged_curves(database, analysis.points.frame["run_id"].tolist()),
+    )
+    return store_fits(database, analysis)
+
+
+def logged_curves(database: "Database", run_ids: Sequence[str]) -> "pd.DataFrame | None":
+    """Return the training loss of runs, or None where none was logged (imported points, for one)."""
+    from scalewright.db.errors import DbError
+    from scalewright.db.frames import curves
+
+    try:
+        return curves(database, run_ids)
+    except DbError:
+        return None
+
+
+def analyze_frame(runs: "pd.DataFrame", experiment: str, *, compare: Sequence[tuple[str, str]] = ()) -> Analysis:
+    """Do what `analyze` does with a frame at hand and no database."""
+    from scalewright.fitting.frame import PointRules, check_points
+    from scalewright.fitting.hyper import best_of_sweeps
+
+    require_ended(runs, experiment)
+    points = mark_frontier(name_sizes(best_of_sweeps(check_points(runs, PointRules()))))
+    fits = [fit_law(points, law, label) for label in points.methods for law in (COMPUTE_LAW, FLOOR_LAW, FULL_LAW)]
+    comparisons, refusals = compare_pairs(points, compare or usual_pairs(runs, points.methods))
+    return Analysis(experiment, runs, points, tuple(fits), comparisons, refusals)
+
+
+def require_ended(runs: "pd.DataFrame", experiment: str) -> None:
+    ended = runs["loss_nats"].notna()
+    if not len(runs):
+        raise UserError(f"experiment {experiment!r} has no runs; plan them with: scalewright plan experiments.yaml")
+    if not ended.any():
+        states = ", ".join(f"{n} {state}" for state, n in runs["state"].value_counts().items())
+        raise UserError(f"experiment {experiment!r}: no run has ended yet ({states}); see: scalewright status")
+
+
+def seeds_in_words(points: "pd.DataFrame") -> str:
+    """Say how many seeds stand behind a point: `1 seed a point`, `1 to 3 seeds a point`, `seeds not known`."""
+    counts = points.groupby(["label", "n_params", "n_tokens"])["seed"].nunique()
+    least, most = (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)
+    if most == 0:
+        return "seeds not known"
+    if least == most:
+        return f"{most} seed{'s' if most > 1 else ''} a point"
+    return f"{least} to {most} seeds a point"
+
+
+def name_sizes(points: "Points") -> "Points":
+    """Name the sizes of points that came without names (imported ones) by their parameters."""
+    from scalewright.fitting.curve import size_keys
+    from scalewright.fitting.figures.style import short
+
+    if "size" in points.frame and points.frame["size"].notna().all():
+        return points
+    if points.frame["n_params"].isna().any():
+        return replace(points, frame=points.frame.assign(size="all"))
+    return replace(points, frame=points.frame.assign(size=[short(float(key)) for key in size_keys(points.frame)]))
+
+
+def mark_frontier(points: "Points") -> "Points":
+    """Say of each run whether it is on its label's frontier: no run of the label with as little compute did as well."""
+    from scalewright.fitting.optimum import pareto
+
+    best = pareto(points).frame["run_id"]
+    return replace(points, frame=points.frame.assign(on_frontier=points.frame["run_id"].isin(best)))
+
+
+def fit_law(points: "Points", law: str, label: str) -> LawFit:
+    """Fit one law to a label: laws in compute alone to its frontier, others to all its runs."""
+    from scalewright.fitting.errors import FittingError
+    from scalewright.fitting.fit import fit
+
+    own = points.of(label)
+    if law in (COMPUTE_LAW, FLOOR_LAW):
+        own = own.where(own.frame["on_frontier"])
+    try:
+        return LawFit(law, label, fit(own, law))
+    except FittingError as refusal:
+        return LawFit(law, label, refused=str(refusal))
+
+
+def usual_pairs(runs: "pd.DataFrame", labels: Sequence[str]) -> list[tuple[str, str]]:
+    """Pair each label with its baseline where both are there: a gate with the method without it, else BASELINES."""
+    found = []
+    named = runs.drop_duplicates("label").set_index("label")
+    for label in labels:
+        method, gate = str(named.loc[label, "method"]), str(named.loc[label, "gate"])
+        baseline = method if gate not in ("none", "nan", "None", "") else BASELINES.get(method)
+        if baseline in labels and baseline != label:
+            found.append((label, str(baseline)))
+    return found
+
+
+def compare_pairs(
+    points: "Points", pairs: Sequence[tuple[str, str]]
+) -> tuple[tuple[PairReading, ...], tuple[str, ...]]:
+    """Compare each pair whose labels both have runs; what could not be compared is said in one line each."""
+    from scalewright.fitting.errors import FittingError
+
+    done, refused = [], []
+    for method, baseline in pairs:
+        try:
+            done.append(read_pair(points, method, baseline))
+        except FittingError as refusal:
+            refused.append(f"{method} over {baseline}: {refusal}")
+    return tuple(done), tuple(refused)
+
+
+def store_fits(database: "Database", analysis: Analysis) -> Analysis:
+    """Store every fit that was made; the same fit again is the same row."""
+    stored = [replace(fit, fit_id=store_fit(database, analysis.experiment, fit)) for fit in analysis.fits]
+    return replace(analysis, fits=tuple(stored))
+
+
+def store_fit(database: "Database", experiment: str, fit: LawFit) -> str | None:
+    if fit.result is None:
+        return None
+    return record_result(database, experiment, fit.result, label=fit.label)
+
+
+def record_result(database: "Database", experiment: str, result: "FitResult", *, label: str | None = None) -> str:
+    """Store one fit with the runs that entered and why others did not; return its id."""
+    from scalewright.db.store import record_fit
+
+    record: Mapping[str, Any] = result.to_record()
+    excluded = [(exclusion.run_id, exclusion.reason) for exclusion in result.excluded]
+    return record_fit(database, record, result.provenance.run_ids, excluded, experiment=experiment, label=label)

@@ -1,0 +1,79 @@
+"""A method against its baseline over a whole experiment, and which of the answers are extrapolated. Knows points."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scalewright.fitting.compare import Comparison
+    from scalewright.fitting.frame import Points
+    from scalewright.fitting.pooling import Pooled
+    from scalewright.fitting.speedup import SpeedUp
+
+UNITS = ("tokens", "flops", "seconds")
+DIRECTIONS = ("baseline-needs", "method-needs")
+CURVE = "fitted"  # the straight log-log line through a size's final losses: no cell is lost to the ends of the budgets
+SLACK = 0.02  # relative; needs this little past a budget that was run are not called extrapolated
+
+
+@dataclass(frozen=True)
+class PairReading:
+    """A comparison, and the cells (direction, size, budget) whose answer lies past the budgets that were run."""
+
+    comparison: "Comparison"
+    extrapolated: frozenset[tuple[str, str, str]]
+    size_range: float = math.inf  # largest over smallest number of parameters that were run
+
+    @property
+    def method(self) -> str:
+        return self.comparison.method
+
+    @property
+    def baseline(self) -> str:
+        return self.comparison.baseline
+
+    def ratio(self, unit: str, direction: str = DIRECTIONS[0], scope: str = "pooled") -> "Pooled | None":
+        return self.comparison.speedup(unit, direction, scope)
+
+    def cells_of(self, unit: str, direction: str = DIRECTIONS[0]) -> list["SpeedUp"]:
+        return [cell for cell in self.comparison.speedups if (cell.unit, cell.direction) == (unit, direction)]
+
+    def n_extrapolated(self, direction: str = DIRECTIONS[0]) -> int:
+        return sum(where == direction for where, _, _ in self.extrapolated)
+
+    def by(self, key: str, unit: str = "tokens") -> dict[str, "Pooled"]:
+        """Return the pooled ratios of each "size" or each "budget", by its name, smallest first."""
+        cells = self.cells_of(unit)  # smallest size first
+        cells = sorted(cells, key=lambda cell: cell.n_tokens) if key == "budget" else cells
+        named = {f"{key} {getattr(cell, key)}": getattr(cell, key) for cell in cells}
+        found = {name: self.ratio(unit, scope=scope) for scope, name in named.items()}
+        return {name: pooled for name, pooled in found.items() if pooled is not None}
+
+
+def read_pair(points: "Points", method: str, baseline: str, *, curve: str = CURVE, level: float = 0.95) -> PairReading:
+    """Compare a method with its baseline; raises FittingError where they share no size and budget."""
+    from scalewright.fitting.compare import compare
+
+    comparison = compare(points, method, baseline, curve=curve, level=level)
+    sizes = points.frame.loc[points.frame["label"].isin([method, baseline]), "n_params"]
+    return PairReading(comparison, extrapolated(points, comparison.speedups), float(sizes.max() / sizes.min()))
+
+
+def extrapolated(points: "Points", cells: Sequence["SpeedUp"]) -> frozenset[tuple[str, str, str]]:
+    """Name the cells whose answer lies outside the budgets that the reference curve was measured at."""
+    from scalewright.fitting.curve import size_keys
+
+    table = points.frame.assign(size_key=size_keys(points.frame)).groupby(["label", "size_key"])["n_tokens"]
+    ends = {
+        key: (float(low), float(high))
+        for key, low, high in zip(table.min().index, table.min(), table.max(), strict=True)
+    }
+    found = set()
+    for cell in cells:
+        forward = cell.direction == DIRECTIONS[0]
+        low, high = ends.get((cell.baseline if forward else cell.method, cell.size), (0.0, math.inf))
+        needed = cell.n_tokens * cell.ratio if forward else cell.n_tokens / cell.ratio
+        if cell.unit == "tokens" and not low * (1 - SLACK) <= needed <= high * (1 + SLACK):
+            found.add((cell.direction, cell.size, cell.budget))
+    return frozenset(found)

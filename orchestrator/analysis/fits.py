@@ -1,0 +1,226 @@
+"""One law fitted as a person asks: which runs, which objective, labels apart or together; stored, then worded."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from scalewright.orchestrator.analysis.analyze import record_result, require_ended
+from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.study import Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from scalewright.db.engine import Database
+    from scalewright.fitting.frame import PointRules, Points
+    from scalewright.fitting.result import FitResult
+
+TOGETHER = "none"
+HELD_OUT = ("exclude", "include")
+
+
+@dataclass(frozen=True)
+class FitRequest:
+    """What `scalewright fit` was asked.
+
+    by: a column whose values are fitted apart, or "none" for all runs in one fit. holdout: "exclude" (runs marked
+    holdout stay out and are predicted), "include", or a condition such as "n_tokens > 4e5" that marks more runs.
+    """
+
+    law: str = "chinchilla"
+    objective: str = "huber"
+    delta: float | None = None
+    n_convention: str = "non-embedding"
+    flop_convention: str = "stored"
+    by: str = "label"
+    holdout: str = "exclude"
+    exclude_worst: int = 0
+    n_bootstrap: int = 0
+    level: float = 0.95
+    profile: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.delta is not None and self.objective != "huber":
+            raise UserError(f"--delta {self.delta:g}: only the objective huber has a width, not {self.objective}")
+
+    def rules(self) -> "PointRules":
+        from scalewright.fitting.frame import PointRules
+
+        return PointRules(
+            n_convention=self.n_convention,
+            flop_convention=self.flop_convention,
+            by="label" if self.by == TOGETHER else self.by,
+            holdout=self.holdout == "include",
+            exclude_worst=self.exclude_worst,
+        )
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """One stored fit: of which label ("all" for several together), and how held-out runs fared against it."""
+
+    label: str
+    result: "FitResult"
+    fit_id: str
+    held_out: "pd.DataFrame"
+    flops: float | None = None  # the largest compute among the runs that entered
+
+
+def fit_as_asked(study: Study, experiment: str, request: FitRequest) -> tuple[Fitted, ...]:
+    """Fit each label (or all together), store each fit, and return them in the order of figures.
+
+    Raises FittingError for a law that the runs cannot carry, UserError where no run has ended, DbError for a condition
+    that cannot be read.
+    """
+    from scalewright.db.engine import open_database
+    from scalewright.fitting.frame import check_points
+
+    database = open_database(study.database, create=False)
+    runs = runs_to_fit(database, experiment, request.holdout)
+    points = check_points(runs, request.rules())
+    held_out = held_out_points(runs, request)
+    fitted = []
+    for label, group in groups(points, request):
+        result = fit_group(group, request)
+        fit_id = record_result(database, experiment, result, label=label)
+        most = float(group.column("flops").max())
+        fitted.append(Fitted(label, result, fit_id, predict(result, label, held_out), most))
+    return tuple(fitted)
+
+
+def read_runs(study: Study, experiment: str, holdout: str = "exclude") -> "pd.DataFrame":
+    """Read the runs of a study's experiment; raises UserError where none has ended."""
+    from scalewright.db.engine import open_database
+
+    database = open_database(study.database, create=False)
+    try:
+        return runs_to_fit(database, experiment, holdout)
+    finally:
+        database.close()
+
+
+def read_evaluations(study: Study, experiment: str) -> "pd.DataFrame":
+    """Read the losses on fixed sets of an experiment's runs, during training and at its end."""
+    from scalewright.db.engine import open_database
+    from scalewright.db.frames import evaluations
+
+    database = open_database(study.database, create=False)
+    try:
+        return evaluations(database, experiment=experiment)
+    finally:
+        database.close()
+
+
+def runs_to_fit(database: "Database", experiment: str, holdout: str = "exclude") -> "pd.DataFrame":
+    """Read the runs of an experiment, those that meet the condition `holdout` marked as held out."""
+    from scalewright.db.frames import final_losses
+    from scalewright.db.frames import runs as list_runs
+
+    runs = final_losses(database, experiment)
+    require_ended(runs, experiment)
+    if holdout in HELD_OUT:
+        return runs
+    met = list_runs(database, experiment, where=holdout)["run_id"]
+    return runs.assign(holdout=runs["holdout"].fillna(False).astype(bool) | runs["run_id"].isin(met))
+
+
+def groups(points: "Points", request: FitRequest) -> list[tuple[str, "Points"]]:
+    from scalewright.fitting.figures.style import in_order
+    from scalewright.fitting.laws import LAWS
+
+    shared = request.law in LAWS and bool(LAWS[request.law].per_method)
+    if request.by == TOGETHER or shared:
+        label = points.methods[0] if len(points.methods) == 1 else "all"
+        return [(label, points)]
+    return [(label, points.of(label)) for label in in_order(points.methods)]
+
+
+def fit_group(points: "Points", request: FitRequest) -> "FitResult":
+    from scalewright.fitting.fit import fit
+
+    return fit(points, request.law, request.objective, request.delta, level=request.level, profile=request.profile)
+
+
+def held_out_points(runs: "pd.DataFrame", request: FitRequest) -> "pd.DataFrame":
+    """Return the runs that are held out and could have entered, in the request's conventions."""
+    from scalewright.fitting.errors import FittingError
+    from scalewright.fitting.frame import check_points
+
+    marked = runs[runs["holdout"].fillna(False).astype(bool)]
+    if request.holdout == "include" or not len(marked):
+        return marked.iloc[:0]
+    try:
+        return check_points(marked.assign(holdout=False), replace(request.rules(), exclude_worst=0)).frame
+    except FittingError:  # held out and not finished: nothing to compare with yet
+        return marked.iloc[:0]
+
+
+def predict(result: "FitResult", label: str, held_out: "pd.DataFrame") -> "pd.DataFrame":
+    """Predict held-out runs of a label: run_id, label, n_params, n_tokens, measured, predicted, low, high, error %."""
+    own = held_out if label == "all" else held_out[held_out["label"] == label] if len(held_out) else held_out
+    columns = ["run_id", "label", "n_params", "n_tokens"]
+    if not len(own):
+        return own.reindex(columns=[*columns, "measured", "predicted", "low", "high", "error"])
+    parts = []
+    for method, some in own.groupby("label"):
+        told = result.predict(
+            some["n_params"], some["n_tokens"], flops=some["flops"], method=str(method), new_run=True
+        ).frame()
+        parts.append(some[columns].assign(measured=some["loss_nats"], predicted=told["loss_nats"].to_numpy(),
+                                          low=told["low"].to_numpy(), high=told["high"].to_numpy()))  # fmt: skip
+    table = pd_concat(parts)
+    return table.assign(error=100 * (table["predicted"] / table["measured"] - 1))
+
+
+def pd_concat(parts: Sequence["pd.DataFrame"]) -> "pd.DataFrame":
+    import pandas as pd
+
+    return pd.concat(parts, ignore_index=True)
+
+
+def to_json(fitted: Fitted, request: FitRequest) -> dict[str, Any]:
+    """Return the one object that `fit --json` prints for a fit."""
+    result = fitted.result
+    return {
+        "law": result.law.name,
+        "equation": result.law.equation,
+        "label": fitted.label,
+        "objective": result.objective,
+        "delta": result.delta,
+        "objective_value": result.objective_value,
+        "n": result.n,
+        "excluded": [{"run": exclusion.run_id, "reason": exclusion.reason} for exclusion in result.excluded],
+        "params": {name: parameter_json(asdict(parameter)) for name, parameter in result.params.items()},
+        "certificate": asdict(result.certificate),
+        "fit_id": fitted.fit_id,
+        "level": result.level,
+        "n_convention": request.n_convention,
+        "flop_convention": request.flop_convention,
+        "scatter": result.estimate.noise.sigma,
+        "warnings": list(result.warnings),
+        "held_out": fitted.held_out.to_dict("records"),
+    }
+
+
+def parameter_json(parameter: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: parameter[name] for name in ("value", "low", "high", "se", "one_sided", "interval")}
+
+
+def together_json(fits: Sequence[Fitted], request: FitRequest) -> dict[str, Any]:
+    """Return one object for several fits: the single fit's keys, sums over labels, and every fit under `fits`."""
+    every = [to_json(fitted, request) for fitted in fits]
+    if len(every) == 1:
+        return every[0]
+    named = {f"{name}[{one['label']}]": value for one in every for name, value in one["params"].items()}
+    excluded = {item["run"]: item for one in every for item in one["excluded"]}
+    return {
+        "law": every[0]["law"],
+        "objective": every[0]["objective"],
+        "objective_value": sum(one["objective_value"] for one in every),
+        "n": sum(one["n"] for one in every),
+        "excluded": list(excluded.values()),
+        "params": named,
+        "certificate": {one["label"]: one["certificate"] for one in every},
+        "fit_id": [one["fit_id"] for one in every],
+        "fits": every,
+    }

@@ -1,0 +1,166 @@
+"""What the verb fit prints: the two tables of an analysis, or the parameters of one law."""
+
+import sys
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from scalewright.orchestrator.analysis.fits import FitRequest, Fitted, fit_as_asked, together_json
+from scalewright.orchestrator.answers.answer import show_table
+from scalewright.orchestrator.cli.asked import Asked
+from scalewright.orchestrator.report.format import counted, interval, number
+from scalewright.orchestrator.report.html import Table
+from scalewright.orchestrator.report.page import Page
+from scalewright.orchestrator.report.tables import print_json, print_rows
+
+if TYPE_CHECKING:
+    from scalewright.fitting.frontier import Band
+
+PAST = (1.0, 10.0, 100.0)  # computes at which the frontier is given, in units of the largest run's
+
+
+def print_analysis(asked: Asked) -> None:
+    """Fit the usual laws, store them, and print what they say."""
+    from scalewright.orchestrator.analysis.analyze import analyze
+    from scalewright.orchestrator.report.page import headline_lines, headline_tables
+
+    analysis = analyze(asked.study, asked.experiment, compare=asked.compare)
+    show_findings(headline_tables(analysis), headline_lines(analysis))
+
+
+def print_page(page: Page) -> None:
+    """Print the tables and findings of a report, and where the page is."""
+    show_findings(page.tables, page.lines)
+    print(page.path)
+
+
+def show_findings(tables: Sequence[Table], lines: Sequence[str]) -> None:
+    for table in tables:
+        show_table(table)
+    for line in lines:
+        print(f"- {line}")
+
+
+def print_fits(asked: Asked, request: FitRequest, *, as_json: bool) -> None:
+    """Fit one law as asked, store it, and print its parameters or its JSON object."""
+    from scalewright.fitting.errors import FittingError
+    from scalewright.fitting.frame import unknown
+    from scalewright.fitting.laws import LAWS
+    from scalewright.fitting.optimum import APPROACHES
+
+    if request.law in APPROACHES:
+        print_optimum(asked, request, as_json=as_json)
+        return
+    if request.law not in LAWS:
+        raise FittingError(unknown("law", request.law, [*LAWS, *APPROACHES]))
+    fits = fit_as_asked(asked.study, asked.experiment, request)
+    if as_json:
+        print_json(together_json(fits, request))
+        return
+    for fitted in fits:
+        show_fit(fitted)
+    show_frontiers(asked, fits)
+
+
+def print_optimum(asked: Asked, request: FitRequest, *, as_json: bool) -> None:
+    """Find compute-optimal sizes as asked, store them, and print them or their JSON object."""
+    from scalewright.db.engine import open_database
+    from scalewright.orchestrator.analysis.fits import read_runs
+    from scalewright.orchestrator.answers.answer import show
+    from scalewright.orchestrator.answers.optimum import optimum_answer
+    from scalewright.orchestrator.report.page import figures_dir
+
+    runs = read_runs(asked.study, asked.experiment, request.holdout)
+    database = open_database(asked.study.database, create=False)
+    answer = optimum_answer(database, asked.experiment, runs, request)
+    show(answer, figures_dir(asked.study, asked.experiment), as_json=as_json)
+
+
+def show_fit(fitted: Fitted) -> None:
+    result = fitted.result
+    print_rows(parameter_rows(fitted), title=f"{fitted.label}: {result.law.name}")
+    print(f"  {result.law.equation}; {counted(result.n, 'run')}, fit {fitted.fit_id}")
+    for table in frontier_tables(fitted):
+        show_table(table)
+    for line in certificate_lines(fitted):
+        print(f"  {line}")
+    print()
+
+
+def parameter_rows(fitted: Fitted) -> list[dict[str, Any]]:
+    from scalewright.fitting.result import interval_text
+
+    return [
+        {
+            "parameter": name,
+            "value": number(one.value, 4) if one.identified else "-",
+            "se": number(one.se, 2) if one.identified else "-",
+            f"{100 * fitted.result.level:g}% interval": interval_text(one),
+            "interval by": one.interval,
+        }
+        for name, one in fitted.result.params.items()
+    ]
+
+
+def frontier_tables(fitted: Fitted) -> list[Table]:
+    """Put N*, D* and L* at the fit's largest compute and past it, where the law has a frontier of its own."""
+    from scalewright.fitting.frontier import frontier
+
+    if fitted.result.law.name != "chinchilla" or fitted.flops is None:
+        return []
+    found = frontier(fitted.result, [fitted.flops * factor for factor in PAST])
+    rows = [
+        {
+            "compute (FLOP)": number(float(found.flops[i])),
+            "past the runs": f"{PAST[i]:g}×" if PAST[i] > 1 else "largest run",
+            "N*": band_words(found.n_params, i),
+            "D*": band_words(found.n_tokens, i),
+            "L*": band_words(found.loss_nats, i, 4),
+        }
+        for i in range(len(found.flops))
+    ]
+    unknown = ("These runs do not identify alpha and beta: read no optimum from this table.",)
+    note = () if has_frontier(fitted) else unknown
+    return [Table("Compute-optimal by this law, C = 6 N D", tuple(rows), note)]
+
+
+def has_frontier(fitted: Fitted) -> bool:
+    """Tell whether the law has optimal parameters and tokens that its runs identify."""
+    params = fitted.result.params
+    return {"A", "alpha", "B", "beta"} <= set(params) and all(params[n].identified for n in ("alpha", "beta"))
+
+
+def show_frontiers(asked: Asked, fits: Sequence[Fitted]) -> None:
+    """Draw optimal parameters and tokens of the labels whose runs identify them; where it is goes to stderr."""
+    from scalewright.orchestrator.report.figures import frontier_picture
+    from scalewright.orchestrator.report.html import write_picture
+    from scalewright.orchestrator.report.page import figures_dir
+
+    known = {one.label: (one.result, one.flops) for one in fits if has_frontier(one) and one.flops}
+    if known:
+        picture = frontier_picture(known, PAST[-1])
+        folder = figures_dir(asked.study, asked.experiment)
+        print(write_picture(picture.figure, folder, picture.name)[0], file=sys.stderr)
+
+
+def band_words(band: "Band", place: int, digits: int = 3) -> str:
+    value, low, high = (float(ends[place]) for ends in (band.value, band.low, band.high))
+    return f"{number(value, digits)} {interval(low, high, digits)}"
+
+
+def certificate_lines(fitted: Fitted) -> Sequence[str]:
+    """Say how the optimum was found, what scatter is left, who was left out, and what must be kept in mind."""
+    result, certificate = fitted.result, fitted.result.certificate
+    state = "converged" if certificate.converged else "NOT converged"
+    share = f"{certificate.share_of_seeds:.0%} of {counted(certificate.n_seeds, 'start')} ended there"
+    lines = [
+        f"{result.objective} objective {number(result.objective_value, 6)}, {state}, {share}",
+        f"scatter of a run about the law: {number(100 * result.estimate.noise.sigma, 2)}% of its loss",
+    ]
+    lines += [f"left out {exclusion.run_id}: {exclusion.reason}" for exclusion in result.excluded]
+    lines += [held_out_line(row) for row in fitted.held_out.to_dict("records")]
+    return lines + [f"note: {warning}" for warning in result.warnings]
+
+
+def held_out_line(row: Mapping[Hashable, Any]) -> str:
+    predicted = f"{row['predicted']:.4f} [{row['low']:.4f}, {row['high']:.4f}]"
+    return f"held out {row['run_id']}: predicted {predicted}, measured {row['measured']:.4f} ({row['error']:+.2f}%)"

@@ -1,0 +1,197 @@
+"""The verbs that run things, as functions: each brings the database up to date, does one thing and says what it did."""
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scalewright.orchestrator.study import Study
+
+if TYPE_CHECKING:
+    from scalewright.orchestrator.jobs.submit import Order, Receipt
+    from scalewright.orchestrator.plan.bill import Plan
+
+
+def order_of(plan: "Plan", *, executor: str | None, max_parallel: int | None, payload: str) -> "Order":
+    """Take how to run from the experiment; what the command line says wins."""
+    from scalewright.orchestrator.jobs.submit import Order
+
+    experiment = plan.experiment
+    return Order(
+        executor=executor or experiment.executor,
+        resources=experiment.resources,
+        max_parallel=max_parallel or experiment.max_parallel,
+        retry=experiment.retry,
+        notify=experiment.notify,
+        payload=payload,
+    )
+
+
+def submit_file(
+    file: Path, *, executor: str | None, dry_run: bool, max_parallel: int | None, payload: str
+) -> Iterator[str]:
+    """Plan the file, record it, and submit what is to be done; yields what happened, line by line."""
+    from scalewright.orchestrator.plan.make import plan_file, record
+    from scalewright.orchestrator.report.bill import print_plan, show_documents
+
+    plan, study = plan_file(file, progress=show_documents)
+    order = order_of(plan, executor=executor, max_parallel=max_parallel, payload=payload)
+    if dry_run:
+        print_plan(plan, study, None, as_json=False)
+        yield from preview(plan, study, order)
+        return
+    record(plan, study)
+    yield from say_talk(study)
+    receipt = submit_plan(plan, study, order)
+    yield describe(receipt, order.executor)
+    if order.executor == "debug":  # its jobs ran right here and are over
+        yield from say_talk(study)
+    yield state_line(study, plan.experiment.name)
+
+
+def submit_plan(plan: "Plan", study: Study, order: "Order") -> "Receipt":
+    from scalewright.db.engine import open_database
+    from scalewright.orchestrator.jobs.submit import submit
+
+    database = open_database(study.database)
+    try:
+        return submit(study, database, plan.runs, order)
+    finally:
+        database.close()
+
+
+def preview(plan: "Plan", study: Study, order: "Order") -> Iterator[str]:
+    """Say which jobs a submission would make, as far as the database knows now."""
+    from scalewright.orchestrator.jobs.submit import make_packs, n_free_cores
+    from scalewright.orchestrator.report.progress import duration_text
+
+    runs = [run for run in plan.runs if plan.states.get(run.run_id, "planned") in ("planned", "interrupted")]
+    packs = make_packs(study, runs, order, n_free_cores(study))
+    where = f"would go into {len(packs)} {order.executor} jobs"
+    yield f"{len(runs)} of {len(plan.runs)} runs {where}; nothing was submitted"
+    for profile in dict.fromkeys(pack.profile_name for pack in packs):
+        mine = [pack for pack in packs if pack.profile_name == profile]
+        longest = duration_text(max(pack.wall_s for pack in mine))
+        most = max(len(pack.work) for pack in mine)
+        yield f"  {profile}: {len(mine)} jobs, {most} runs at most, the longest {longest}"
+
+
+def describe(receipt: "Receipt", executor: str) -> str:
+    if receipt.submission_id is None or receipt.snapshot is None:
+        return "nothing to submit"
+    what = f"submitted {receipt.n_claimed} runs in {receipt.n_jobs} {executor} jobs ({receipt.submission_id})"
+    return f"{what}; {receipt.snapshot.describe()}"
+
+
+def state_line(study: Study, experiment: str | None) -> str:
+    from scalewright.orchestrator.report.progress import headline, measure
+
+    return headline(measure(read_progress(study, experiment)))
+
+
+def read_progress(study: Study, experiment: str | None) -> Any:
+    from scalewright.db import frames
+    from scalewright.db.engine import open_database
+
+    database = open_database(study.database, create=False)
+    try:
+        return frames.progress(database, experiment)
+    finally:
+        database.close()
+
+
+def say_talk(study: Study) -> Iterator[str]:
+    """Bring the database up to date; what a person should know goes to stderr."""
+    from scalewright.orchestrator.jobs.observe import refresh
+
+    for line in refresh(study):
+        print(f"scalewright: {line}", file=sys.stderr)
+    yield from ()
+
+
+def show_status(targets: Sequence[str], *, watch: bool, each: bool, as_json: bool) -> None:
+    """Print the table of runs, or show it live until nothing runs any more."""
+    from scalewright.orchestrator.cli.targets import resolve
+    from scalewright.orchestrator.jobs.observe import refresh
+    from scalewright.orchestrator.jobs.whereabouts import whereabouts
+    from scalewright.orchestrator.report.progress import advice, follow, headline, measure
+    from scalewright.orchestrator.report.tables import print_json, print_rows
+
+    list(say_talk(find(targets)))
+    target = resolve(targets)
+
+    def read() -> Any:
+        frame = read_progress(target.study, target.experiment)
+        return frame if target.run_ids is None else frame[frame["run_id"].isin(target.run_ids)]
+
+    if watch:
+        follow(read, live=sys.stderr.isatty(), refresh=lambda: refresh(target.study))
+    frame = read()
+    progress = measure(frame)
+    if as_json:
+        rows = json_rows(frame, whereabouts(target.study)) if each else progress.groups
+        print_json({"headline": headline(progress), "states": progress.states, "left_s": progress.left_s, "rows": rows})
+        return
+    rows = run_rows(frame, whereabouts(target.study)) if each else progress.groups
+    print_rows(rows, empty="no runs; plan some with: scalewright plan")
+    print(headline(progress))
+    for line in advice(progress):
+        print(f"scalewright: {line}", file=sys.stderr)
+
+
+def find(targets: Sequence[str]) -> Study:
+    from scalewright.orchestrator.cli.targets import find_study
+
+    return find_study(targets)[0]
+
+
+def json_rows(frame: Any, places: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [{**row, "where": places.get(row["run_id"])} for row in frame.to_dict("records")]
+
+
+def run_rows(frame: Any, places: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Make one row a run for the table."""
+    from scalewright.orchestrator.report.progress import duration_text, newest_loss, reason_of, tokens_text
+
+    return [
+        {
+            "run": row["run_id"][:8],
+            "method": row["label"],
+            "size": row["size"],
+            "budget": row["budget"],
+            "state": row["state"],
+            "where": places.get(row["run_id"], "") if row["state"] in ("queued", "running", "unknown") else "",
+            "tokens": f"{tokens_text(row['n_tokens'])}/{tokens_text(row['n_tokens_planned'])}",
+            "loss": newest_loss([row]),
+            "tokens/s": row["tokens_per_s"],
+            "left": duration_text(row["left_s"]) if row["state"] in ("running", "queued") else "",
+            "attempts": int(row["n_attempts"]),
+            "why": reason_of(row, time.time()),
+        }
+        for row in frame.to_dict("records")
+    ]
+
+
+def stop_runs(targets: Sequence[str], why: str, *, now: bool = False) -> str:
+    from scalewright.orchestrator.cli.targets import resolve
+    from scalewright.orchestrator.jobs.control import stop
+
+    list(say_talk(find(targets)))
+    done = stop(resolve(targets), why, now=now)
+    word = {"cancel": "cancelled", "hold": "held"}[why]
+    parts = [f"{done.n_now} runs {word}"]
+    if done.n_asked:
+        parts.append(f"{done.n_asked} asked to stop at their next checkpoint")
+    if done.n_over:
+        parts.append(f"{done.n_over} were over already")
+    return ", ".join(parts)
+
+
+def take_back_runs(targets: Sequence[str], states: Sequence[str]) -> str:
+    from scalewright.orchestrator.cli.targets import resolve
+    from scalewright.orchestrator.jobs.control import take_back
+
+    list(say_talk(find(targets)))
+    n = take_back(resolve(targets), states)
+    return f"{n} runs will go on with the next: scalewright submit" if n else f"no run is {' or '.join(states)}"

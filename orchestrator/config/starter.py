@@ -1,0 +1,21 @@
+"""The starter experiments.yaml that `init` writes."""
+
+from importlib import resources
+from pathlib import Path
+
+from scalewright.orchestrator.errors import UserError
+
+STARTER_FILE = "experiments.yaml"
+
+
+def write_starter(folder: Path, *, full: bool = False) -> Path:
+    """Write the starter into the folder, making it where needed; raise UserError rather than overwrite a file."""
+    path = folder / STARTER_FILE
+    template = resources.files("orchestrator") / "templates" / ("full.yaml" if full else "starter.yaml")
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(template.read_text(encoding="utf-8"))
+    except FileExistsError:
+        raise UserError(f"{path}: exists already; edit it, or give another folder") from None
+    return path

@@ -1,0 +1,137 @@
+"""What a person may do to runs that were planned or submitted: cancel, hold, pause, and take it back.
+
+A wish is a stop file in the run directory, so that it outlives this process and reaches every machine; a run that
+trains stops at its next checkpoint. Knows the database, the run directories and the executors.
+"""
+
+import signal
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from scalewright.db import frames
+from scalewright.db.engine import Database
+from scalewright.db.store import set_run_states
+from scalewright.orchestrator.cli.targets import Target
+from scalewright.orchestrator.jobs import local, slurm_commands
+from scalewright.orchestrator.jobs.records import Chunk, Pack, read_chunks, write_json
+from scalewright.orchestrator.runs.journal import attempts_in
+from scalewright.orchestrator.study import Study
+
+IDLE = frozenset({"planned", "interrupted", "failed", "unknown", "held", "cancelled"})
+IN_A_JOB = frozenset({"claimed", "queued", "running"})
+WISHES = {"cancel": "cancelled", "hold": "held"}
+PAUSE_S = 60.0
+CANCEL_WAIT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """What a stop request reached: runs that are stopped already, and runs that stop at their next checkpoint."""
+
+    n_now: int
+    n_asked: int
+    n_over: int
+
+
+def stop(target: Target, why: str, *, now: bool = False) -> Stopped:
+    """Ask runs to stop (`why`: cancel or hold); with `now` their jobs are killed without a checkpoint.
+
+    A run that is over stays as it is. Nothing stopped here is started again before `resume`, `retry` or `release`.
+    """
+    states = states_of(target.database, target.run_ids)
+    idle = [run_id for run_id, state in states.items() if state in IDLE]
+    busy = [run_id for run_id, state in states.items() if state in IN_A_JOB]
+    for run_id in idle + busy:
+        write_json(target.study.run_dir(run_id) / "stop", {"why": why, "time": time.time()})
+    waiting = stop_jobs(target.study, set(busy), now=now)
+    done = idle + [run_id for run_id in busy if run_id in waiting]
+    reason = "cancelled by its user" if why == "cancel" else "held by its user"
+    set_run_states(target.database, [(run_id, WISHES[why], reason, {"by": "user"}) for run_id in done])
+    return Stopped(len(done), len(busy) + len(idle) - len(done), len(states) - len(idle) - len(busy))
+
+
+def states_of(database: Database, run_ids: Sequence[str]) -> dict[str, str]:
+    frame = frames.runs(database)
+    states = dict(zip(frame["run_id"], frame["state"], strict=True))
+    return {run_id: states[run_id] for run_id in run_ids}
+
+
+def stop_jobs(study: Study, run_ids: set[str], *, now: bool) -> set[str]:
+    """Reach the jobs of runs; return the runs whose job will not start any more."""
+    on_slurm: dict[str, set[str]] = {}
+    for chunk, pack, runs in packs_with(study, run_ids):
+        if not all(Path(run).name in run_ids or is_over(Path(run)) for run in runs):
+            continue  # the job goes on with its other runs; the stop file reaches those meant
+        job = chunk.job_of(pack)
+        if chunk.executor != "slurm":
+            local.end_jobs(chunk, study.jobs_dir, pack, signal.SIGKILL if now else signal.SIGTERM)
+        elif job is not None:
+            on_slurm[job] = {Path(run).name for run in runs} & run_ids
+    ended = take_out_of_queue(set(on_slurm), now=now) if on_slurm else set()
+    return {run_id for job in ended for run_id in on_slurm[job]}
+
+
+def packs_with(study: Study, run_ids: set[str]) -> Iterator[tuple[Chunk, str, list[str]]]:
+    for chunk in read_chunks(study.jobs_dir):
+        for pack in chunk.packs:
+            runs = Pack.read(study.jobs_dir / chunk.submission_id / pack).runs
+            if any(Path(run).name in run_ids for run in runs):
+                yield chunk, pack, runs
+
+
+def is_over(run_dir: Path) -> bool:
+    return (run_dir / "DONE.json").exists()
+
+
+def take_out_of_queue(jobs: set[str], *, now: bool) -> set[str]:
+    """Cancel the jobs that wait, with `now` those that run too; return those that are out of the queue.
+
+    Each is named by itself: `scancel --state=PENDING ARRAY_i` takes every waiting element of the array with it (22.05).
+    """
+    _, queue = slurm_commands.squeue()
+    chosen = {one.job for one in queue if one.job in jobs and (now or one.state == "PENDING")}
+    if not chosen:
+        return set()
+    slurm_commands.scancel(sorted(chosen))
+    deadline = time.monotonic() + CANCEL_WAIT_S
+    while time.monotonic() < deadline:
+        _, queue = slurm_commands.squeue()
+        left = {one.job for one in queue if one.job in chosen and one.state in ("PENDING", "RUNNING", "COMPLETING")}
+        if not left:
+            return chosen
+        time.sleep(0.2)
+    return chosen - left
+
+
+def take_back(target: Target, states: Iterable[str]) -> int:
+    """Make runs in one of `states` ready for the next submit, their past errors forgiven; return how many."""
+    wanted = set(states)
+    changes = []
+    for run_id, state in states_of(target.database, target.run_ids).items():
+        run_dir = target.study.run_dir(run_id)
+        if state not in wanted:
+            continue
+        n_attempts = len(attempts_in(run_dir)) if run_dir.is_dir() else 0
+        write_json(run_dir / "again.json", {"time": time.time(), "attempts": n_attempts})
+        (run_dir / "stop").unlink(missing_ok=True)
+        changes.append(
+            (run_id, "interrupted" if n_attempts else "planned", "asked for again by its user", {"by": "user"})
+        )
+    return set_run_states(target.database, changes)
+
+
+def pause_local_jobs(study: Study, wait_s: float = PAUSE_S) -> int:
+    """Ask this machine's jobs of a study to end at a checkpoint and wait until they have.
+
+    Return how many there were.
+    """
+    mine = [chunk for chunk in read_chunks(study.jobs_dir) if chunk.executor == "local"]
+    jobs = [(chunk, pack) for chunk in mine for pack in chunk.packs if local.is_alive(chunk, study.jobs_dir, pack)]
+    for chunk, pack in jobs:
+        local.end_jobs(chunk, study.jobs_dir, pack)
+    deadline = time.monotonic() + wait_s
+    while time.monotonic() < deadline and any(local.is_alive(chunk, study.jobs_dir, pack) for chunk, pack in jobs):
+        time.sleep(0.1)
+    return len(jobs)

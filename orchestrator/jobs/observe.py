@@ -1,0 +1,225 @@
+"""Look at every job that may still run and write what became of its runs: the step after journals were synced.
+
+One squeue and one sacct a look, for everything. Works from jobs/ and the run directories; the database gets the
+verdicts.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from scalewright.db.engine import Database
+from scalewright.db.frames import claims, strays
+from scalewright.db.store import claim_runs, set_run_states
+from scalewright.orchestrator.jobs import local
+from scalewright.orchestrator.jobs import slurm_states as slurm_facts
+from scalewright.orchestrator.jobs.carrier import say_finished
+from scalewright.orchestrator.jobs.judge import Claim, JobFacts, Verdict, judge
+from scalewright.orchestrator.jobs.records import Chunk, Pack, read_chunks, read_json
+from scalewright.orchestrator.runs.processes import Process
+from scalewright.orchestrator.runs.run_files import RunFacts, job_name, read_run
+from scalewright.orchestrator.study import Study
+
+OPEN_STATES = frozenset({"claimed", "queued", "running", "unknown"})
+LOST_STATES = ("planned", "interrupted", "running", "unknown")
+ABANDONED_S = 600.0
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one look found: verdicts by run, and what a person should be told."""
+
+    verdicts: list[Verdict]
+    talk: list[str]
+
+
+def refresh(study: Study) -> list[str]:
+    """Bring the database up to date: read the journals, then look at the jobs. Returns what a person should be told."""
+    from scalewright.orchestrator.sync.sync import sync
+
+    receipt = sync(study)
+    return [line for line in (receipt.notice, *look_at_jobs(study)) if line]
+
+
+def look_at_jobs(study: Study) -> list[str]:
+    """Do the second half of `refresh` alone."""
+    from scalewright.db.engine import open_database
+
+    database = open_database(study.database)
+    try:
+        return observe(study, database).talk
+    finally:
+        database.close()
+
+
+def observe(study: Study, database: Database) -> Look:
+    """Judge every run whose job may still be there, write the changes, and close the chunks that are over."""
+    lonely = take_in(study, database)
+    claimed = {run_id: (state, submission) for run_id, state, submission in claims(database)}
+    claimed |= {run_id: (state, "") for run_id, state in lonely.items()}
+    if not claimed:
+        return Look([], [])
+    chunks = chunks_to_look_at(study, claimed)
+    facts, chunks, talk = job_facts(study, chunks)
+    verdicts: list[Verdict] = []
+    for chunk in chunks:
+        found, n_open = judge_chunk(study, chunk, facts, claimed)
+        verdicts += found
+        if n_open == 0 and not chunk.closed:
+            close(study, chunk)
+    verdicts += abandoned(study, claimed, chunks)
+    set_run_states(database, [(one.run_id, one.state, one.reason, one.evidence) for one in verdicts])
+    return Look(verdicts, talk + batch_messages(study, chunks))
+
+
+def take_in(study: Study, database: Database) -> dict[str, str]:
+    """Give runs that a lost database no longer knows as submitted back to the submissions that still have them.
+
+    Returns the states of runs that seem to be at work for nobody.
+    """
+    states = dict(strays(database))
+    if not states:
+        return {}
+    for chunk in read_chunks(study.jobs_dir):
+        mine = [Path(run).name for name in chunk.packs for run in packed_runs(study, chunk, name)]
+        wanted = [run_id for run_id in mine if states.get(run_id) in LOST_STATES]
+        if wanted:
+            who = chunk.submission_id
+            claim_runs(database, wanted, who, executor=chunk.executor, snapshot=None, states=LOST_STATES)
+            states = {run_id: state for run_id, state in states.items() if run_id not in wanted}
+    return {run_id: state for run_id, state in states.items() if state in OPEN_STATES}
+
+
+def close(study: Study, chunk: Chunk) -> None:
+    """Close a chunk that is over; with the last one of its submission, tell who asked to be told.
+
+    Usually the last job has done that; this is for jobs that were killed and could not.
+    """
+    replace(chunk, closed=True).write(study.jobs_dir)
+    mine = [other for other in read_chunks(study.jobs_dir) if other.submission_id == chunk.submission_id]
+    if not mine:
+        submission_dir = study.jobs_dir / chunk.submission_id
+        say_finished(submission_dir, Pack.read(submission_dir / chunk.packs[0]))
+
+
+def chunks_to_look_at(study: Study, claimed: Mapping[str, tuple[str, str]]) -> list[Chunk]:
+    """Choose the chunks that are not closed, and closed ones with a run that the database still takes for alive.
+
+    That happens when the last lines of a journal came in only after its job was seen to be over.
+    """
+    alive = {submission for state, submission in claimed.values() if state in OPEN_STATES}
+    chunks = read_chunks(study.jobs_dir, closed=True)
+    return [chunk for chunk in chunks if not chunk.closed or chunk.submission_id in alive]
+
+
+def job_facts(study: Study, chunks: Sequence[Chunk]) -> tuple[dict[tuple[str, str], JobFacts], list[Chunk], list[str]]:
+    """Ask each executor once; chunks whose job was found in the meantime come back adopted."""
+    facts: dict[tuple[str, str], JobFacts] = {}
+    on_slurm = [chunk for chunk in chunks if chunk.executor == "slurm"]
+    here = [chunk for chunk in chunks if chunk.executor != "slurm"]
+    for chunk in here:
+        facts |= {(chunk.uuid, pack): local_facts(study, chunk, pack) for pack in chunk.packs}
+    if not on_slurm:
+        return facts, here, []
+    found = slurm_facts.look(study.jobs_dir, on_slurm)
+    return facts | found.facts, here + found.chunks, found.talk
+
+
+def local_facts(study: Study, chunk: Chunk, pack: str) -> JobFacts:
+    """Tell what a job of this machine does; one that was never started waits while its submitter lives."""
+    if pack not in chunk.jobs:
+        submitter = Process.from_dict(chunk.submitter)
+        return JobFacts("pending") if submitter.is_alive() else JobFacts("ended", "", "it was never started")
+    alive = local.is_alive(chunk, study.jobs_dir, pack)
+    if alive is None:
+        return JobFacts("unreachable", reason=f"its processes are on {chunk.submitter.get('host')}")
+    if alive:
+        return JobFacts("running")
+    trouble = local.start_trouble(chunk, study.jobs_dir, pack)
+    return JobFacts("ended", "FAILED", trouble) if trouble else JobFacts("ended", "", "its process is gone")
+
+
+def judge_chunk(
+    study: Study,
+    chunk: Chunk,
+    facts: Mapping[tuple[str, str], JobFacts],
+    claimed: Mapping[str, tuple[str, str]],
+) -> tuple[list[Verdict], int]:
+    """Judge the runs of a chunk that are still claimed by its submission; count those that may yet change."""
+    verdicts: list[Verdict] = []
+    n_open = 0
+    for name in chunk.packs:
+        job = facts.get((chunk.uuid, name), JobFacts("unreachable"))
+        for run_dir, claim in claims_of_pack(study, chunk, name):
+            if claimed.get(run_dir.name, ("", ""))[1] != chunk.submission_id:
+                continue
+            verdict = judge(read_run(run_dir), job, claim, time.time())
+            verdicts += [verdict] if verdict else []
+            n_open += verdict is None or verdict.state in OPEN_STATES
+        n_open += job.state in ("pending", "running")
+    return verdicts, n_open
+
+
+def claims_of_pack(study: Study, chunk: Chunk, name: str) -> Iterator[tuple[Path, Claim]]:
+    submission_dir = study.jobs_dir / chunk.submission_id
+    pack = Pack.read(submission_dir / name)
+    stopped = read_json(submission_dir / "batch_stopped.json")
+    claim = Claim(
+        submission_id=chunk.submission_id,
+        pack=name,
+        cluster=chunk.cluster,
+        job_id=chunk.job_of(name),
+        created=chunk.created,
+        batch_stopped=stopped["message"] if stopped else None,
+        raised=(read_json(submission_dir / name / "failed.json") or {}).get("error"),
+        started=(submission_dir / name / "started.json").exists(),
+    )
+    for run_dir in pack.runs:
+        yield Path(run_dir), claim
+
+
+def abandoned(
+    study: Study,
+    claimed: Mapping[str, tuple[str, str]],
+    chunks: Sequence[Chunk],
+) -> list[Verdict]:
+    """Judge the runs that are in no job that anybody recorded.
+
+    Those whose submission died before it made a job are free; of the others only their own files can tell.
+    """
+    in_chunks = {Path(run).name for chunk in chunks for name in chunk.packs for run in packed_runs(study, chunk, name)}
+    found: list[Verdict] = []
+    for run_id, (state, submission) in claimed.items():
+        if state not in OPEN_STATES or run_id in in_chunks or not is_dead(study, submission):
+            continue
+        if state == "claimed":
+            found.append(Verdict(run_id, "interrupted", "its submission ended before the job was made", {}))
+        elif verdict := judge_alone(read_run(study.run_dir(run_id))):
+            found.append(verdict)
+    return found
+
+
+def judge_alone(run: RunFacts) -> Verdict | None:
+    """Judge a run of whose job no record is left."""
+    job = (run.newest.job if run.newest else None) or {}
+    claim = Claim("", "", job.get("cluster"), job_name(job), 0.0, started=run.newest is not None)
+    return judge(run, JobFacts("absent"), claim, time.time())
+
+
+def packed_runs(study: Study, chunk: Chunk, name: str) -> list[str]:
+    return Pack.read(study.jobs_dir / chunk.submission_id / name).runs
+
+
+def is_dead(study: Study, submission_id: str) -> bool:
+    """Tell whether whoever made a submission is gone; of another machine, after a while without a job."""
+    record = read_json(study.jobs_dir / submission_id / "submission.json")
+    if record is None:
+        return True
+    alive = Process.from_dict(record["submitter"]).is_alive()
+    return time.time() - record["created"] > ABANDONED_S if alive is None else not alive
+
+
+def batch_messages(study: Study, chunks: Sequence[Chunk]) -> list[str]:
+    records = (read_json(study.jobs_dir / chunk.submission_id / "batch_stopped.json") for chunk in chunks)
+    return sorted({record["message"] for record in records if record})

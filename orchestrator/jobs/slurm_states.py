@@ -1,0 +1,178 @@
+"""What a SLURM cluster says of our jobs: one squeue and one sacct, put together. Knows no run and no database.
+
+squeue is the present, sacct -D the past with every incarnation of a requeued job; they lag and can disagree.
+"""
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from scalewright.orchestrator.jobs import slurm_commands as commands
+from scalewright.orchestrator.jobs.judge import GRACE_S, JobFacts
+from scalewright.orchestrator.jobs.records import Chunk
+from scalewright.orchestrator.jobs.slurm import NEVER_SUBMITTED_S, adopt
+from scalewright.orchestrator.runs.processes import Process
+
+WAITING = frozenset(
+    {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
+)
+AT_WORK = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"})
+HELD = re.compile(r"held", re.IGNORECASE)
+NAMED_JOBS = 5
+TOLD_TO_END = ("0:12", "0:15", "140:0", "143:0")  # USR2 or TERM while the libraries were still being imported
+LOG_CHARACTERS = 20_000
+OUT_OF_MEMORY = re.compile(r"exceeded memory limit|oom[-_ ]kill|out of memory", re.IGNORECASE)
+# Ends after which SLURM may start the job again: final only when the queue no longer has it.
+BEFORE_A_RESTART = frozenset({"REQUEUED", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "REVOKED"})
+
+
+@dataclass(frozen=True)
+class Looked:
+    """Facts by (chunk uuid, pack), the chunks as they are now, and what a person should be told."""
+
+    facts: dict[tuple[str, str], JobFacts]
+    chunks: list[Chunk]
+    talk: list[str]
+
+
+def look(jobs_dir: Path, chunks: Sequence[Chunk], now: float | None = None) -> Looked:
+    """Ask the cluster once for all chunks; adopt those whose job id is not known."""
+    queue_reply, queue = commands.squeue()
+    known = [chunk.job_id for chunk in chunks if chunk.job_id]
+    account_reply, accounted = commands.sacct(known)
+    kept = [chunk if chunk.job_id else adopt(jobs_dir, chunk, queue, accounted) or chunk for chunk in chunks]
+    seen = Seen(queue_reply.ok, {job.job: job for job in queue}, by_job(accounted), now or time.time())
+    facts = {
+        (chunk.uuid, pack): explained(facts_of(chunk, pack, seen, jobs_dir), jobs_dir, chunk, pack)
+        for chunk in kept
+        for pack in chunk.packs
+    }
+    talk = [] if queue_reply.ok else [f"the cluster does not answer ({queue_reply.error}); states are the last known"]
+    talk += held_jobs(kept, queue)
+    return Looked(facts, kept, talk)
+
+
+def held_jobs(chunks: Sequence[Chunk], queue: Sequence[commands.Queued]) -> list[str]:
+    """Say which of our jobs SLURM holds: they wait until somebody releases them."""
+    ours = {chunk.job_id for chunk in chunks}
+    held = [one for one in queue if commands.array_id(one.job) in ours and HELD.search(one.reason)]
+    reasons = sorted({one.reason for one in held if one.state == "PENDING"})
+    names = " ".join(one.job for one in held[:NAMED_JOBS]) + (" ..." if len(held) > NAMED_JOBS else "")
+    return (
+        [f"SLURM holds {len(held)} jobs ({', '.join(reasons)}); let them go with: scontrol release {names}"]
+        if reasons
+        else []
+    )
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one squeue and one sacct showed, by job."""
+
+    queue_answers: bool
+    queued: dict[str, commands.Queued]
+    past: dict[str, list[commands.Accounted]]
+    now: float
+
+
+def by_job(accounted: Sequence[commands.Accounted]) -> dict[str, list[commands.Accounted]]:
+    incarnations: dict[str, list[commands.Accounted]] = {}
+    for record in accounted:
+        incarnations.setdefault(record.job, []).append(record)
+    return incarnations
+
+
+def facts_of(chunk: Chunk, pack: str, seen: Seen, jobs_dir: Path) -> JobFacts:
+    job = chunk.job_of(pack)
+    if job is None:
+        return facts_of_unsubmitted(chunk, seen.queue_answers, seen.now)
+    if job in seen.queued or job in seen.past:
+        return combine(seen.queued.get(job), seen.past.get(job, []), seen.queue_answers, seen.now)
+    started = (jobs_dir / chunk.submission_id / pack / "started.json").exists()
+    if seen.queue_answers and not started and left_the_queue(chunk, job, seen):
+        return JobFacts("ended", "CANCELLED", "taken out of the queue while it waited", by_user=True)
+    return JobFacts("absent" if seen.queue_answers else "unreachable")
+
+
+def left_the_queue(chunk: Chunk, job: str, seen: Seen) -> bool:
+    """Tell whether an unlisted element was cancelled while it waited: SLURM keeps no record of such a one.
+
+    Its array is then still listed with the others that wait; or, were all cancelled, under the array's bare id.
+    """
+    array = commands.array_id(job)
+    siblings = (f"{array}_{index}" for index in range(len(chunk.packs)))
+    if any(one in seen.queued and seen.queued[one].state == "PENDING" for one in siblings):
+        return True
+    whole = seen.queued.get(array) or next(iter(seen.past.get(array, [])), None)
+    return whole is not None and whole.state == "CANCELLED"
+
+
+def facts_of_unsubmitted(chunk: Chunk, queue_answers: bool, now: float) -> JobFacts:
+    """Nobody knows a job of this chunk: it waits for its submitter, or sbatch never happened."""
+    if not queue_answers:
+        return JobFacts("unreachable")
+    submitter = Process.from_dict(chunk.submitter)
+    if submitter.is_alive() or now - chunk.created < NEVER_SUBMITTED_S:
+        return JobFacts("pending", reason="being submitted")
+    return JobFacts("ended", "", "the cluster never got it")
+
+
+def combine(
+    queued: commands.Queued | None, past: Sequence[commands.Accounted], queue_answers: bool, now: float
+) -> JobFacts:
+    """Put the present and the past of one job together."""
+    last = past[-1] if past else None
+    over = last if last and last.state not in WAITING | AT_WORK else None
+    if queued is not None:
+        return of_queue(queued, past, over, now)
+    if over is None:
+        return JobFacts("absent" if queue_answers else "unreachable", last.state if last else "")
+    restarts = over.state in BEFORE_A_RESTART and (not queue_answers or now - (over.ended_at or now) < GRACE_S)
+    return JobFacts("absent" if queue_answers else "unreachable", over.state) if restarts else ended(over)
+
+
+def of_queue(
+    queued: commands.Queued, past: Sequence[commands.Accounted], over: commands.Accounted | None, now: float
+) -> JobFacts:
+    earlier = [record.state for record in past if record.state not in WAITING | AT_WORK]
+    code, reason = earlier[-1] if earlier else "", "" if queued.reason in ("None", "") else queued.reason
+    if queued.state in WAITING:
+        return JobFacts("pending", code, reason)
+    if queued.state in AT_WORK:
+        final = over is not None and over.state not in BEFORE_A_RESTART and now - (over.ended_at or now) > GRACE_S
+        words = f"squeue says {queued.state}, sacct says {over.state}" if final and over else ""
+        return JobFacts("running", code, reason, contradiction=words)
+    if over is not None and over.state == queued.state:
+        return ended(over)
+    return JobFacts("ended", queued.state, reason, by_user=queued.state == "CANCELLED")
+
+
+def ended(record: commands.Accounted) -> JobFacts:
+    by_user = record.state == "CANCELLED"
+    code = "" if record.exit_code in ("0:0", "") else f"exit code {record.exit_code}"
+    words = f"cancelled by {user_name(record.by)}" if by_user and record.by else code
+    if record.state == "FAILED" and record.exit_code in TOLD_TO_END:
+        return JobFacts("ended", "SIGNALED", f"told to end before it could listen ({code})", record.ended_at)
+    return JobFacts("ended", record.state, words, record.ended_at, by_user)
+
+
+def explained(facts: JobFacts, jobs_dir: Path, chunk: Chunk, pack: str) -> JobFacts:
+    """Add to a job that died what only its log says: that it took more memory than it may."""
+    if facts.state != "ended" or facts.code not in ("FAILED", "OUT_OF_MEMORY"):
+        return facts
+    log = jobs_dir / chunk.submission_id / "logs" / f"{chunk.job_of(pack)}_0_log.err"
+    text = log.read_text(errors="replace")[-LOG_CHARACTERS:] if log.exists() else ""
+    if facts.code == "OUT_OF_MEMORY" or OUT_OF_MEMORY.search(text):
+        return replace(facts, reason=f"out of memory ({facts.reason})" if facts.reason else "out of memory")
+    return facts
+
+
+def user_name(uid: str) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(int(uid)).pw_name
+    except (KeyError, ValueError):
+        return f"uid {uid}"

@@ -1,0 +1,125 @@
+"""The bill of a plan: what its runs cost by method and size, what exists already, and what to know before spending."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
+
+from scalewright.orchestrator.config.experiment import Experiment
+from scalewright.orchestrator.config.resources import Profile
+from scalewright.orchestrator.plan.runs import PlannedRun
+from scalewright.orchestrator.plan.warnings import warn
+
+# One core of a 2020s server CPU in fp32, within 20% of plain loops from 27k to 1M parameters, 0.4k to 1k tokens a step:
+# small matrices reach a part of the peak, width / (width + HALF_WIDTH) of it.
+CORE_FLOPS_PER_S = 50e9
+HALF_WIDTH = 45
+STEP_OVERHEAD_S = 0.003
+FINISHED = ("completed", "diverged")
+
+ThroughputKey = tuple[Any, ...]
+Throughputs = Mapping[ThroughputKey, float]  # tokens per second, measured
+
+
+def throughput_key(run: PlannedRun, profile: Profile) -> ThroughputKey:
+    """Return what makes two runs about equally fast: method, gate, width, depth, context, batch, precision, device."""
+    model, training = run.spec.model, run.spec.training
+    shape = (model["method"], model["gate"], model["width"], model["depth"], training["context"])
+    return (*shape, run.spec.batch_tokens, training["precision"], "gpu" if profile.gpus else "cpu")
+
+
+def estimate_wall_s(run: PlannedRun, profile: Profile, measured: Throughputs) -> float:
+    """Return the seconds that a run should train: from measured throughput of its shape, else from an assumption."""
+    n_tokens = run.spec.training["n_tokens"]
+    tokens_per_s = measured.get(throughput_key(run, profile))
+    if tokens_per_s:
+        return float(n_tokens / tokens_per_s)
+    width = run.spec.model["width"]
+    speed = profile.flops_per_s or CORE_FLOPS_PER_S * width / (width + HALF_WIDTH)
+    return float(run.planned["flops_total"] / (speed * profile.devices) + run.planned["n_steps"] * STEP_OVERHEAD_S)
+
+
+@dataclass(frozen=True)
+class BillRow:
+    """Runs of one method at one size. wall_s: seconds of training on one job each, without the start of a job."""
+
+    method: str
+    size: str
+    runs: int
+    to_do: int
+    n_params: int
+    n_params_total: int
+    n_tokens: int
+    flops: float
+    wall_s: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an experiment asks for: its runs, cheapest first, and what a reader should know before spending.
+
+    states: state of the runs that the database has. n_measured: runs whose time comes from measured throughput.
+    """
+
+    experiment: Experiment
+    runs: tuple[PlannedRun, ...]
+    states: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    n_measured: int = 0
+
+    @property
+    def run_ids(self) -> list[str]:
+        return [run.run_id for run in self.runs]
+
+    @property
+    def to_do(self) -> tuple[PlannedRun, ...]:
+        return tuple(run for run in self.runs if self.states.get(run.run_id) not in FINISHED)
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds of training still to do, all jobs added up."""
+        return float(sum(run.planned["wall_s"] for run in self.to_do))
+
+
+def price(
+    experiment: Experiment, runs: Sequence[PlannedRun], *, states: Mapping[str, str], measured: Throughputs
+) -> Plan:
+    """Add times to the runs and collect the warnings."""
+    profile = experiment.resources.profile
+    timed = [
+        replace(run, planned=run.planned | {"wall_s": estimate_wall_s(run, profile(run.profile), measured)})
+        for run in runs
+    ]
+    n_measured = sum(throughput_key(run, profile(run.profile)) in measured for run in runs)
+    known = {run.run_id: states[run.run_id] for run in timed if run.run_id in states}
+    return Plan(experiment, tuple(timed), known, tuple(warn(experiment, timed)), n_measured)
+
+
+def bill(plan: Plan) -> list[BillRow]:
+    """Sum the plan by method and size, in the order of the experiment."""
+    labels = list(dict.fromkeys([*plan.experiment.labels, *(run.label for run in plan.runs)]))
+    sizes = list(plan.experiment.sizes)
+
+    def place(run: PlannedRun) -> tuple[int, int]:
+        return labels.index(run.label), sizes.index(run.size)
+
+    to_do = {run.run_id for run in plan.to_do}
+    return [sum_row(list(runs), to_do) for _, runs in groupby(sorted(plan.runs, key=place), key=place)]
+
+
+def sum_row(runs: list[PlannedRun], to_do: set[str]) -> BillRow:
+    first = runs[0]
+    waiting = [run for run in runs if run.run_id in to_do]
+    return BillRow(
+        method=first.label,
+        size=first.size,
+        runs=len(runs),
+        to_do=len(waiting),
+        n_params=first.planned["n_params_non_embedding"],
+        n_params_total=first.planned["n_params_total"],
+        n_tokens=sum(run.spec.training["n_tokens"] for run in waiting),
+        flops=sum(run.planned["flops_total"] for run in waiting),
+        wall_s=sum(run.planned["wall_s"] for run in waiting),
+        memory_bytes=max(run.planned["memory_bytes"] for run in runs),
+    )

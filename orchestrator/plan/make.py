@@ -1,0 +1,142 @@
+"""experiments.yaml -> Plan, with the data prepared and the database asked; and the plan -> database. No torch."""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scalewright.orchestrator.config.experiment import Experiment, load_experiment
+from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.plan.bill import Plan, price
+from scalewright.orchestrator.plan.earlier_runs import StoredLaws, read_known
+from scalewright.orchestrator.plan.runs import DataManifest, PlannedRun, plan_runs
+from scalewright.orchestrator.study import Study
+
+if TYPE_CHECKING:
+    from scalewright.db.store import PlanReceipt
+    from scalewright.orchestrator.data.manifest import Manifest
+
+EMBEDDED = "embedded"
+Progress = Callable[[int, int], None]
+
+
+def study_of(experiment: Experiment) -> Study:
+    """Return the study of the experiment's file; SCALEWRIGHT_DB wins over its `database:`."""
+    database = None if os.environ.get("SCALEWRIGHT_DB") else experiment.database
+    return Study.at(experiment.source.file, database=resolve_database(experiment, database))
+
+
+def resolve_database(experiment: Experiment, database: str | None) -> str | None:
+    """Make a path of a database relative to the experiment's file; a URL stays."""
+    if database is None or "://" in database:
+        return database
+    return str(Path(experiment.source.file).resolve().parent / database)
+
+
+def prepare_data(experiment: Experiment, study: Study, *, progress: Progress | None = None) -> tuple["Manifest", Path]:
+    """Return the manifest of the experiment's data and its folder, making the shards where they are missing.
+
+    Asking again costs a millisecond. Raises UserError for a missing file or a wrong tokenizer.
+    """
+    from scalewright.orchestrator.data.prepare import prepare
+
+    data, here = experiment.data, Path(experiment.source.file).resolve().parent
+    sources, tokenizer = data_sources(experiment, here), tokenizer_name(experiment, here)
+    folder = here / data.dir if data.dir else study.data_dir / folder_name(sources, tokenizer, data.validation)
+    try:
+        if data.dir:
+            return read_shards(folder), folder
+        return prepare(sources, tokenizer, folder, validation_fraction=data.validation, progress=progress), folder
+    except UserError as error:
+        raise experiment.source.error(("data",), str(error)) from None
+
+
+def read_shards(folder: Path) -> "Manifest":
+    """Return the manifest of a folder made elsewhere; raises UserError where a shard is not what the manifest says."""
+    from scalewright.orchestrator.data import manifest
+
+    found = manifest.read(folder)
+    for split in ("train", "validation"):
+        manifest.open_split(found, folder, split)
+    return found
+
+
+def data_sources(experiment: Experiment, here: Path) -> list[str | Path]:
+    from scalewright.orchestrator.data.sources import DEFAULT_CORPUS
+
+    embedded = (EMBEDDED, DEFAULT_CORPUS)
+    return [DEFAULT_CORPUS if name in embedded else here / Path(name).expanduser() for name in experiment.data.corpus]
+
+
+def tokenizer_name(experiment: Experiment, here: Path) -> str:
+    """Return the tokenizer as `prepare` takes it: bytes, bpe:SIZE, or the path of a tokenizer file."""
+    data = experiment.data
+    if data.tokenizer == "bytes":
+        return "bytes"
+    if data.tokenizer == "bpe":
+        return f"bpe:{data.vocab_size}"
+    return str(here / Path(data.tokenizer).expanduser())
+
+
+def folder_name(sources: list[str | Path], tokenizer: str, validation: float) -> str:
+    """Name a folder for what is asked for, readable, and different for different requests."""
+    request = "\n".join([*map(str, sources), tokenizer, repr(validation)])
+    stem = Path(sources[0]).name.partition(".")[0]
+    kind = Path(tokenizer).stem.replace(":", "-")
+    return f"{stem}-{kind}-{hashlib.sha256(request.encode()).hexdigest()[:6]}"
+
+
+def plan(experiment: Experiment, manifest: DataManifest, study: Study, *, data_dir: Path | None = None) -> Plan:
+    """Return the runs of the experiment with their bill, and what the study's database knows of them."""
+    check_windows(experiment, manifest)
+    known = read_known(study)
+    runs = plan_runs(experiment, manifest, laws=StoredLaws(study))
+    if data_dir is not None:
+        runs = [replace(run, settings=run.settings | {"data_dir": str(data_dir.resolve())}) for run in runs]
+    priced = price(experiment, runs, states=known.states, measured=known.throughputs)
+    return replace(priced, warnings=(*priced.warnings, *repeated_data(runs, manifest)))
+
+
+def check_windows(experiment: Experiment, manifest: DataManifest) -> None:
+    """Raise UserError where the validation split is smaller than what is to be evaluated."""
+    for context in experiment.context:
+        there = manifest.validation.n_windows(context)
+        if there < experiment.evaluation.n_windows:
+            message = (
+                f"{experiment.evaluation.n_windows} windows of {context} tokens, the validation split has {there}; "
+                "give more text, a larger data.validation, or fewer windows: `evaluation: {n_windows: N}`"
+            )
+            raise experiment.source.error(("evaluation", "n_windows"), message)
+
+
+def repeated_data(runs: list[PlannedRun], manifest: DataManifest) -> Iterator[str]:
+    longest = max(run.spec.training["n_tokens"] for run in runs)
+    if longest > manifest.train.n_tokens:
+        yield (
+            f"the largest budget passes {longest / manifest.train.n_tokens:.1f} times over {manifest.train.n_tokens:,} "
+            "training tokens: laws that assume fresh data do not hold there"
+        )
+
+
+def plan_file(path: str | Path, *, progress: Progress | None = None) -> tuple[Plan, Study]:
+    """Load, prepare the data and plan: what `plan`, `submit` and `demo` begin with."""
+    experiment = load_experiment(path)
+    study = study_of(experiment)
+    manifest, data_dir = prepare_data(experiment, study, progress=progress)
+    return plan(experiment, manifest, study, data_dir=data_dir), study
+
+
+def record(plan: Plan, study: Study) -> "PlanReceipt":
+    """Write the experiment and its runs into the study's database; runs that exist are shared, not doubled."""
+    from scalewright.db.engine import open_database
+    from scalewright.db.store import PlannedRun, record_experiment
+
+    shared = ("run_id", "identity", "label", "planned", "settings", "size", "budget", "group", "holdout")
+    runs = [PlannedRun(**{name: getattr(run, name) for name in shared}) for run in plan.runs]
+    database = open_database(study.database)
+    try:
+        return record_experiment(database, plan.experiment.name, plan.experiment.source.text, runs)
+    finally:
+        database.close()

@@ -1,0 +1,227 @@
+"""Points -> PlannedRuns: identity, settings, planned numbers and labels of every run of an experiment. No torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import ceil
+from typing import Any, Protocol
+
+from scalewright.models.count import DEFAULT_FLOP_CONVENTION, count_parameters, flops_per_token, n_params
+from scalewright.models.errors import ModelError
+from scalewright.models.spec import ModelSpec
+from scalewright.orchestrator.config.check import PLAIN_METHOD, method_path
+from scalewright.orchestrator.config.experiment import Experiment, Method
+from scalewright.orchestrator.config.models import model_spec
+from scalewright.orchestrator.config.rates import (
+    DEFAULT_RULE,
+    LawLookup,
+    RatePlace,
+    describe_rule,
+    no_laws,
+    resolve_rate,
+)
+from scalewright.orchestrator.config.values import Budget
+from scalewright.orchestrator.config.yaml_text import KeyPath
+from scalewright.orchestrator.plan.expand import Point, expand
+from scalewright.orchestrator.plan.training import training_identity, training_options
+from scalewright.orchestrator.runs.spec import RunSpec
+
+MODEL_OVERRIDES = ("options", "gate_options", "init_options")
+OptionOverrides = tuple[tuple[str, Any], ...]
+PROCESS_BYTES = 600 * 2**20  # a Python process with torch and lightning loaded
+
+
+class DataSplit(Protocol):
+    """What planning reads of one side of the split."""
+
+    @property
+    def n_tokens(self) -> int: ...
+    def n_windows(self, context: int) -> int: ...
+
+
+class DataManifest(Protocol):
+    """What planning reads of a data manifest."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def train(self) -> DataSplit: ...
+    @property
+    def validation(self) -> DataSplit: ...
+    def identity(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of an experiment. Two points with the same identity are one run; `n_points` counts them."""
+
+    run_id: str
+    spec: RunSpec
+    settings: dict[str, Any]
+    planned: dict[str, Any]
+    label: str
+    size: str
+    budget: str
+    group: str
+    holdout: bool
+    profile: str
+    n_points: int = 1
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return self.spec.to_dict()
+
+
+def plan_runs(experiment: Experiment, manifest: DataManifest, *, laws: LawLookup = no_laws) -> list[PlannedRun]:
+    """Resolve every point of the grid into a run, cheapest first; asks no database and writes nothing.
+
+    Raises UserError with file, line and key path.
+    """
+    planner = Planner(experiment, manifest, laws)
+    runs: dict[str, PlannedRun] = {}
+    for point in expand(experiment):
+        run = planner.plan_point(point)
+        earlier = runs.get(run.run_id)
+        runs[run.run_id] = run if earlier is None else merge(earlier, run)
+    return sorted(runs.values(), key=lambda run: (run.planned["flops_total"], run.label, run.spec.training["seed"]))
+
+
+def merge(earlier: PlannedRun, later: PlannedRun) -> PlannedRun:
+    return replace(earlier, n_points=earlier.n_points + 1, holdout=earlier.holdout or later.holdout)
+
+
+def tokens_of(budget: Budget, plain: Mapping[str, Any], batch_tokens: int) -> int:
+    """Return the budget in whole steps, rounded up. `20x` and FLOPs go by the counts of the plain shape, so that every
+    method of a size trains on the same tokens."""
+    wanted = budget.amount
+    if budget.unit == "tokens per parameter":
+        wanted *= plain["n_params_non_embedding"]
+    if budget.unit == "FLOPs":
+        wanted /= plain["flops_per_token"]
+    return batch_tokens * ceil(wanted / batch_tokens)
+
+
+def memory_bytes(spec: ModelSpec, n_params_total: int, batch_sequences: int, precision: str) -> int:
+    """Estimate the peak memory of a job in bytes: the process, weights with gradients and two moments, activations.
+
+    Kept for the backward, per token and layer: about 14 vectors of the width and 4 of the MLP's; logits three times.
+    """
+    bytes_per_number = 2 if precision == "bf16-pure" else 4
+    mlp_width = spec.shape.mlp_width
+    per_token = spec.depth * (14 * spec.width + 4 * mlp_width) + 3 * spec.vocab_size
+    activations = batch_sequences * spec.context * per_token * (2 if precision.startswith("bf16") else 4)
+    return PROCESS_BYTES + 4 * bytes_per_number * n_params_total + activations
+
+
+class Planner:
+    """Resolves points, remembering the parts that many points share."""
+
+    def __init__(self, experiment: Experiment, manifest: DataManifest, laws: LawLookup) -> None:
+        self.experiment = experiment
+        self.manifest = manifest
+        self.laws = laws
+        self.methods = {method.name: method for method in experiment.methods}
+        self.data = manifest.identity()
+        self.model = lru_cache(maxsize=None)(self.build_model)
+        self.counts = lru_cache(maxsize=None)(self.count_model)
+        self.n_params_of = {
+            name: self.counts((name, None, experiment.context[0], ()))["n_params_non_embedding"]
+            for name in experiment.sizes
+        }
+
+    def build_model(self, size: str, label: str | None, context: int, overrides: OptionOverrides) -> ModelSpec:
+        """Build the model of a label, or the plain shape for None."""
+        method = Method(method=PLAIN_METHOD) if label is None else self.methods[label]
+        options: dict[str, dict[str, Any]] = {part: {} for part in MODEL_OVERRIDES}
+        for key, value in overrides:
+            part, _, name = key.partition(".")
+            options[part][name] = value
+        shape = self.experiment.sizes[size]
+        try:
+            return model_spec(shape, method, context=context, vocab_size=self.manifest.vocab_size, options=options)
+        except ModelError as error:
+            raise self.experiment.source.error(("grid",), f"{label} at size {size}: {error}") from None
+
+    def count_model(self, spec_key: tuple[Any, ...]) -> dict[str, Any]:
+        spec = self.model(*spec_key)
+        roles = count_parameters(spec)
+        return {
+            "n_params_total": n_params(spec, "total"),
+            "n_params_non_embedding": n_params(spec, "non-embedding"),
+            "n_params_embedding": roles.get("embedding", 0),
+            "n_params_head": roles.get("head", 0),
+            "flops_per_token": float(flops_per_token(spec, DEFAULT_FLOP_CONVENTION)),
+            "flop_convention": DEFAULT_FLOP_CONVENTION,
+        }
+
+    def plan_point(self, point: Point) -> PlannedRun:
+        method, size = self.methods[point.method], self.experiment.sizes[point.size]
+        model_key = (point.size, point.method, point.context, model_overrides(point))
+        model, counts = self.model(*model_key), self.counts(model_key)
+        plain = self.counts((point.size, None, point.context, ()))
+        n_tokens = tokens_of(self.experiment.budgets[point.budget], plain, point.batch * point.context)
+        rate, rule = self.rate(point, method, plain["n_params_non_embedding"], n_tokens)
+        options = training_options(self.experiment, point, method, size)
+        training = training_identity(self.experiment, point, options, n_tokens=n_tokens, lr_peak=rate)
+        spec = RunSpec(model.to_dict(), self.data, training)
+        planned = counts | {
+            "flops_total": counts["flops_per_token"] * n_tokens,
+            "n_steps": spec.n_steps,
+            "unique_tokens": min(n_tokens, self.manifest.train.n_windows(point.context) * point.context),
+            "memory_bytes": memory_bytes(model, counts["n_params_total"], point.batch, point.precision),
+        }
+        label = label_of(point)
+        profile = self.experiment.resources.pick(
+            size=point.size, label=point.method, n_params=counts["n_params_non_embedding"]
+        )
+        settings = run_settings(self.experiment, point, n_tokens, profile) | {"label": label, "lr_rule": rule}
+        return PlannedRun(
+            spec.run_id, spec, settings, planned, label, point.size, point.budget, point.group, point.holdout, profile
+        )
+
+    def rate(self, point: Point, method: Method, n_params_here: int, n_tokens: int) -> tuple[float, str]:
+        """Return the peak rate of a point and the rule it came from."""
+        if point.lr is not None:
+            return point.lr * point.lr_factor, "grid"
+        rule = method.lr or self.experiment.lr or DEFAULT_RULE
+        place = RatePlace(point.method, method.method, point.size, point.budget, n_params_here, n_tokens)
+        try:
+            rate = resolve_rate(rule, place, n_params_of=self.n_params_of, laws=self.laws)
+        except ValueError as error:
+            raise self.experiment.source.error(self.rate_path(method), str(error)) from None
+        return rate * point.lr_factor, describe_rule(rule)
+
+    def rate_path(self, method: Method) -> KeyPath:
+        place = self.experiment.methods.index(method)
+        return (*method_path(self.experiment, place), "lr") if method.lr else ("lr",)
+
+
+def model_overrides(point: Point) -> OptionOverrides:
+    return tuple((key, value) for key, value in point.overrides if key.partition(".")[0] in MODEL_OVERRIDES)
+
+
+def label_of(point: Point) -> str:
+    """Name the curve of a point: its method, and every override, since those are different methods to a reader."""
+    shown = ", ".join(f"{key.partition('.')[2]}={value}" for key, value in point.overrides)
+    return f"{point.method} ({shown})" if shown else point.method
+
+
+def run_settings(experiment: Experiment, point: Point, n_tokens: int, profile_name: str) -> dict[str, Any]:
+    """Return what is recorded of how a run is carried out and never changes its result."""
+    batch_tokens = point.batch * point.context
+    evaluation, profile = experiment.evaluation, experiment.resources.profile(profile_name)
+    times = [extent.to_tokens(n_tokens, batch_tokens) for extent in evaluation.at]
+    if evaluation.every:
+        times += range(every := evaluation.every.to_tokens(n_tokens, batch_tokens), n_tokens, every)
+    return {
+        "evaluate_at": sorted({tokens for tokens in times if 0 < tokens < n_tokens}),
+        "diagnostics_at": [extent.to_tokens(n_tokens, batch_tokens) for extent in experiment.diagnostics.at],
+        "log_every_steps": experiment.log_every_steps,
+        "checkpoint_every_s": experiment.checkpoint_every_s,
+        "compile": experiment.compile,
+        "mirrors": [mirror.model_dump() for mirror in experiment.mirrors],
+        "profile": profile_name,
+        "threads": profile.threads,
+        "devices": profile.devices,
+        "micro_batch_sequences": profile.micro_batch,
+    }

@@ -1,0 +1,144 @@
+"""How a plan is told: the bill as a table or JSON on stdout, the sentences around it on stderr."""
+
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scalewright.orchestrator.plan.bill import BillRow, Plan, bill
+from scalewright.orchestrator.report.tables import print_json, print_rows
+from scalewright.orchestrator.study import Study
+
+if TYPE_CHECKING:
+    from scalewright.db.store import PlanReceipt
+    from scalewright.orchestrator.data.manifest import Manifest
+
+
+def print_plan(plan: Plan, study: Study, receipt: "PlanReceipt | None", *, as_json: bool) -> None:
+    """Print the bill; with `as_json` one object with the bill, every run and the warnings."""
+    if as_json:
+        print_json(plan_record(plan))
+        return
+    print_rows([bill_line(row) for row in bill(plan)], title=f"{plan.experiment.name}: {len(plan.runs)} runs")
+    for line in summary(plan, study, receipt):
+        print(line, file=sys.stderr)
+
+
+def plan_record(plan: Plan) -> dict[str, Any]:
+    to_do = {run.run_id for run in plan.to_do}
+    return {
+        "experiment": plan.experiment.name,
+        "bill": [asdict(row) for row in bill(plan)],
+        "total": total(plan),
+        "warnings": list(plan.warnings),
+        "runs": [
+            {
+                "run_id": run.run_id,
+                "label": run.label,
+                "size": run.size,
+                "budget": run.budget,
+                "group": run.group,
+                "holdout": run.holdout,
+                "profile": run.profile,
+                "seed": run.spec.training["seed"],
+                "lr_peak": run.spec.training["optimizer"]["lr_peak"],
+                "n_tokens": run.spec.training["n_tokens"],
+                "state": plan.states.get(run.run_id, "new"),
+                "to_do": run.run_id in to_do,
+                **run.planned,
+            }
+            for run in plan.runs
+        ],
+    }
+
+
+def total(plan: Plan) -> dict[str, Any]:
+    rows = bill(plan)
+    return {
+        "runs": len(plan.runs),
+        "to_do": len(plan.to_do),
+        "n_tokens": sum(row.n_tokens for row in rows),
+        "flops": sum(row.flops for row in rows),
+        "wall_s": plan.wall_s,
+        "runs_with_measured_throughput": plan.n_measured,
+    }
+
+
+def bill_line(row: BillRow) -> dict[str, Any]:
+    return {
+        "method": row.method,
+        "size": row.size,
+        "runs": row.runs,
+        "to do": row.to_do,
+        "parameters": row.n_params,
+        "with embeddings": row.n_params_total,
+        "tokens": short_count(row.n_tokens),
+        "FLOPs": f"{row.flops:.3g}",
+        "time": duration(row.wall_s),
+        "memory": f"{row.memory_bytes / 2**30:.2g} GiB",
+    }
+
+
+def summary(plan: Plan, study: Study, receipt: "PlanReceipt | None") -> list[str]:
+    """Say the total, where the times come from, what exists already, and the warnings."""
+    numbers = total(plan)
+    lines = [
+        f"to do: {numbers['to_do']} of {numbers['runs']} runs, {short_count(numbers['n_tokens'])} tokens, "
+        f"{numbers['flops']:.3g} FLOPs, about {duration(plan.wall_s)} of training{at_once(plan)}"
+    ]
+    if plan.n_measured < len(plan.runs):
+        lines.append(f"time: measured throughput for {plan.n_measured} of {len(plan.runs)} runs, else an assumed speed")
+    if receipt is not None:
+        lines.append(f"recorded in {study.database}: {receipt.n_new} new runs, {receipt.n_existing} known ones")
+    return lines + [f"warning: {warning}" for warning in plan.warnings]
+
+
+def at_once(plan: Plan) -> str:
+    """Say how long the runs take side by side on this machine; a cluster decides that itself."""
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    n_jobs = min(n_cores, plan.experiment.max_parallel or n_cores, len(plan.to_do))
+    if plan.experiment.executor != "local" or n_jobs < 2:
+        return ""
+    return f", {duration(plan.wall_s / n_jobs)} with {n_jobs} at once"
+
+
+def print_data(manifest: "Manifest", folder: Path, *, as_json: bool) -> None:
+    """Print what the shards hold, one row a split."""
+    rows = [
+        {
+            "split": name,
+            "documents": split.n_documents,
+            "tokens": split.n_tokens,
+            "bytes": split.n_bytes,
+            "bytes per token": split.bytes_per_token,
+        }
+        for name, split in (("train", manifest.train), ("validation", manifest.validation))
+    ]
+    if as_json:
+        print_json({"folder": str(folder), **manifest.identity(), "splits": rows})
+        return
+    print_rows(rows, title=f"{folder}: fingerprint {manifest.fingerprint}, vocabulary {manifest.vocab_size}")
+
+
+def show_documents(n_documents: int, n_tokens: int) -> None:
+    """Show how far the tokenizer is, on one line of a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r{n_documents:,} documents, {n_tokens:,} tokens", end="", file=sys.stderr, flush=True)
+
+
+def short_count(count: float) -> str:
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if count >= size:
+            return f"{count / size:.3g}{letter}"
+    return f"{count:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """Write a length of time for a person, two units at most."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    if minutes < 90:
+        return f"{minutes:.0f} min"
+    return f"{minutes / 60:.1f} h" if minutes < 2880 else f"{minutes / 1440:.1f} days"

@@ -1,0 +1,240 @@
+"""Tables and sentences of comparisons. Knows pair readings; computes nothing but words."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from scalewright.orchestrator.analysis.comparisons import DIRECTIONS, PairReading
+from scalewright.orchestrator.report.format import counted, interval, number, percent, times
+from scalewright.orchestrator.report.html import Table
+
+if TYPE_CHECKING:
+    from scalewright.fitting.difference import LossDifference
+    from scalewright.fitting.multiplier import Multiplier
+    from scalewright.fitting.pooling import Pooled
+    from scalewright.fitting.speedup import SpeedUp
+
+UNIT_WORDS = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds"}
+FASTER, SLOWER, UNCLEAR = "faster", "slower", "no difference shown"
+MOST_COLUMNS = 6  # sizes or budgets that still fit side by side on a page
+BELOW_NOISE = "but within the noise of single runs"
+
+SPEED_UP_NOTES = (
+    "Above 1: the method needs less. First direction: what the baseline needs to reach the method's final loss, over "
+    "what the method used. Second: what the baseline used, over what the method needs to reach the baseline's final "
+    "loss. They differ because each uses the slope of another curve.",
+    "Every loss is that of a run trained to the end of its schedule. A curve is the straight line in log-log through "
+    "the final losses of one method at one size; an answer past the budgets that were run is extrapolated.",
+    "Ratios are averaged (geometric mean) over budgets, then over sizes. 95% intervals: the wider of Student's t over "
+    "sizes and the scatter of single runs carried through; the cells (size x budget) of one size count as one.",
+    "FLOPs: each method's own count, extra work included. Seconds: each method's throughput as measured here, with "
+    "this code at these sizes: it says nothing about other hardware.",
+)
+
+
+def speed_ups_table(pairs: Sequence[PairReading], refusals: Sequence[str] = ()) -> Table:
+    """One row a comparison and unit: the pooled speed-up in both directions with intervals, and how to read it."""
+    rows = [ratio_row(pair, unit) for pair in pairs for unit in UNIT_WORDS if pair.ratio(unit)]
+    notes = SPEED_UP_NOTES if rows else ()
+    return Table("Convergence speed-ups", tuple(rows), (*notes, *[f"Not compared: {line}" for line in refusals]))
+
+
+def ratio_row(pair: PairReading, unit: str) -> dict[str, Any]:
+    needs, uses = (pair.ratio(unit, direction) for direction in DIRECTIONS)
+    return {
+        **named(pair),
+        "measured in": UNIT_WORDS[unit],
+        "baseline needs ÷ method used": ratio_words(needs),
+        "baseline used ÷ method needs": ratio_words(uses),
+        "cells": cell_words(pair),
+        "reading": verdict(pair, unit),
+    }
+
+
+def named(pair: PairReading) -> dict[str, str]:
+    from scalewright.fitting.figures.style import name_of
+
+    return {"method": name_of(pair.method), "baseline": name_of(pair.baseline)}
+
+
+def ratio_words(pooled: "Pooled | None") -> str:
+    """Write a ratio with its interval, or the bound alone where every cell was only a bound."""
+    if pooled is None:
+        return "-"
+    ends = interval(pooled.low or None, pooled.high)
+    return f"{ends} ×" if pooled.n_cells == 0 else f"{times(pooled.ratio)} {ends}"
+
+
+def cell_words(pair: PairReading) -> str:
+    pooled = pair.ratio("tokens")
+    if pooled is None:
+        return "-"
+    n_past = pair.n_extrapolated()
+    past = f", {n_past} extrapolated" if n_past else ""
+    bounds = f", {pooled.n_censored} only bounds" if pooled.n_censored else ""
+    return f"{counted(pooled.n_cells, 'cell')} at {counted(pooled.n_groups, 'size')}{past}{bounds}"
+
+
+def verdict(pair: PairReading, unit: str) -> str:
+    """Say faster or slower only where both directions exclude 1 on the same side."""
+    both = [pooled for direction in DIRECTIONS if (pooled := pair.ratio(unit, direction))]
+    if both and all(pooled.low > 1 for pooled in both):
+        return FASTER
+    return SLOWER if both and all(pooled.high < 1 for pooled in both) else UNCLEAR
+
+
+def losses_table(pairs: Sequence[PairReading]) -> Table:
+    """One row a comparison: how much lower the method's final loss is, beside the scatter of a single run."""
+    rows = [loss_row(pair) for pair in pairs]
+    note = (
+        "Paired by size, budget and seed; interval: Student's t over the cells' means, or, in a single cell, over its "
+        "seeds (Welch's t where the seeds do not match). Scatter: of the log loss of a single run, from repeated seeds "
+        "where there are any, else about each curve's log-log line."
+    )
+    return Table("Final loss at the same size and budget", tuple(rows), (note,) if rows else ())
+
+
+def loss_row(pair: PairReading) -> dict[str, Any]:
+    pooled = pair.comparison.difference
+    return {
+        **named(pair),
+        "change of the final loss": f"{percent(pooled.ratio - 1)} {gap_interval(pooled)}",
+        "in nats per token": f"{number(pooled.nats)} {interval(pooled.low, pooled.high)}",
+        "scatter of one run": f"{number(100 * pair.comparison.noise, 2)}%",
+        "rests on": pooled.rests_on,
+        "reading": loss_reading(pair),
+    }
+
+
+def loss_reading(pair: PairReading) -> str:
+    """Say lower or higher where the interval leaves zero out, and whether single runs scatter by more than that."""
+    pooled = pair.comparison.difference
+    if not pooled.resolved:
+        return UNCLEAR
+    word = "lower" if pooled.nats < 0 else "higher"
+    return f"{word}, {BELOW_NOISE}" if pair.comparison.is_below_noise else word
+
+
+def gap_interval(gap: "LossDifference") -> str:
+    if not math.isfinite(gap.ratio_high):
+        return "(one pair: no interval)"
+    return f"[{percent(gap.ratio_low - 1)}, {percent(gap.ratio_high - 1)}]"
+
+
+def scale_tables(pairs: Sequence[PairReading]) -> tuple[Table, ...]:
+    """Two tables of tokens-to-loss: by size (does the gain hold as models grow?) and by budget (as data grow?)."""
+    by_size, by_budget = (scale_rows(pairs, key) for key in ("size", "budget"))
+    note = (
+        "Tokens the baseline needs for the method's final loss, over the tokens the method used. A trend is real only "
+        "where intervals stand apart; the largest budgets rest on curves drawn past their last point."
+    )
+    return (
+        Table("Speed-up in tokens by size", by_size),
+        Table("Speed-up in tokens by budget", by_budget, (note,) if by_budget else ()),
+    )
+
+
+def scale_rows(pairs: Sequence[PairReading], key: str) -> tuple[dict[str, str], ...]:
+    """One row a comparison with a column for each size or budget; where these are many, a row for each instead."""
+    found = [(pair, pair.by(key)) for pair in pairs]
+    if max((len(by) for _, by in found), default=0) > MOST_COLUMNS:
+        return tuple(
+            {**named(pair), key: name, "speed-up": ratio_words(one)} for pair, by in found for name, one in by.items()
+        )
+    return aligned([{**named(pair), **words(by)} for pair, by in found if by])
+
+
+def words(pooled: "dict[str, Pooled]") -> dict[str, str]:
+    return {name: ratio_words(one) for name, one in pooled.items()}
+
+
+def aligned(rows: list[dict[str, str]]) -> tuple[dict[str, str], ...]:
+    """Give every row the same columns, in the order in which they first appear."""
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    return tuple({column: row.get(column, "-") for column in columns} for row in rows)
+
+
+def multipliers_table(pairs: Sequence[PairReading]) -> Table:
+    """One row a multiplier: how many times more of it the baseline needs, from fitted laws."""
+    rows = [
+        {
+            **named(pair),
+            "of": one.kind,
+            "at": one.at,
+            "baseline needs": multiplier_words(one, pair.size_range),
+            "from": one.basis,
+        }
+        for pair in pairs
+        for one in pair.comparison.multipliers
+        if math.isfinite(one.value)
+    ]
+    return Table("Equal-loss multipliers", tuple(rows))
+
+
+def multiplier_words(one: "Multiplier", size_range: float) -> str:
+    """Write a multiplier; of parameters, nothing past the range of sizes that were run is worth a number."""
+    if one.kind == "parameters" and not 1 / size_range <= one.value <= size_range:
+        side = "more" if one.value > 1 else "fewer"
+        return f"{side} than the sizes that were run span ({number(size_range, 2)}×)"
+    if one.kind == "parameters" and one.low < 1 / size_range and one.high > size_range:
+        return f"not resolved: {times(one.value)}, with an interval past all sizes that were run"
+    return f"{times(one.value)} {'(no interval)' if math.isnan(one.low) else interval(one.low, one.high)}"
+
+
+def sentence(pair: PairReading) -> str:
+    """Write what a paper could print of a comparison, with what it rests on."""
+    names = named(pair)
+    method, baseline = names["method"], names["baseline"]
+    tokens, seconds = pair.ratio("tokens"), pair.ratio("seconds")
+    base = f"{cell_words(pair)}, 95% interval"
+    gap = pair.comparison.difference
+    change = f"final loss {percent(gap.ratio - 1)} {gap_interval(gap)}"
+    if gap.resolved and pair.comparison.is_below_noise:
+        change += f", {BELOW_NOISE} ({number(100 * pair.comparison.noise, 2)}%)"
+    if tokens is None:
+        return f"{method} over {baseline}: {change}."
+    if verdict(pair, "tokens") == UNCLEAR:
+        return f"{method} over {baseline}: no speed-up shown, {ratio_words(tokens)} in tokens ({base}); {change}."
+    told = f"{method} over {baseline}: {baseline} needs {ratio_words(tokens)} the tokens for {method}'s loss ({base})"
+    if seconds is not None:
+        told += f", {ratio_words(seconds)} the seconds at the throughput measured here"
+    return f"{told}; {change}."
+
+
+def along_table(found: "Sequence[SpeedUp]") -> Table:
+    """One row a cell: the speed-up read along one training curve, which is kept apart from the others."""
+    from scalewright.fitting.figures.style import name_of
+
+    rows = [
+        {
+            "method": name_of(one.method),
+            "baseline": name_of(one.baseline),
+            "size": one.size,
+            "budget": one.budget,
+            "speed-up": along_words(one),
+        }
+        for one in found
+    ]
+    note = (
+        "Tokens of the baseline's whole run over the tokens at which the method's training curve first passes its "
+        "final loss. Un-annealed: the learning rate was still high there. Not comparable with the tables above."
+    )
+    return Table("Along one training curve (un-annealed)", tuple(rows), (note,) if rows else ())
+
+
+def along_words(one: "SpeedUp") -> str:
+    if one.censored == "upper":
+        return f"at most {times(one.high)}"
+    return times(one.ratio) if one.n_pairs < 2 else f"{times(one.ratio)} {interval(one.low or None, one.high)}"
+
+
+def sharing_words(pair: PairReading) -> list[str]:
+    """Say whether the exponents of both methods may be taken as equal, which decides the form of the multiplier."""
+    test = pair.comparison.sharing
+    if test is None:
+        return []
+    decided = "shared" if test.shared else "not shared: the multiplier depends on compute"
+    return [
+        f"exponents of {test.law} {decided} (F test p = {number(test.p_value, 2)}, "
+        f"AICc {number(test.aicc_shared)} shared, {number(test.aicc_separate)} separate)"
+    ]

@@ -1,0 +1,145 @@
+"""Writes pictures and index.html of an experiment. Knows tables, figures and folders; computes no number."""
+
+import base64
+import io
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PNG_DPI = 150
+WORD = re.compile(r"[a-df-zA-DF-Z]{2}")
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows for people: every cell is words or a number ready to print; notes are whole sentences."""
+
+    title: str
+    rows: tuple[Mapping[str, Any], ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.rows[0]) if self.rows else []
+
+    @property
+    def numeric(self) -> set[str]:
+        """The columns whose every cell starts like a number: set flush right."""
+        return {column for column in self.columns if all(looks_numeric(row[column]) for row in self.rows)}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawn figure with the words that stand under it."""
+
+    name: str
+    figure: "Figure"
+    caption: str
+
+
+@dataclass(frozen=True)
+class Section:
+    name: str
+    title: str
+    text: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """A page: what was found in a few sentences, what must be kept in mind, then tables and pictures."""
+
+    title: str
+    facts: tuple[str, ...] = ()
+    lead: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    sections: tuple[Section, ...] = field(default_factory=tuple)
+
+
+def looks_numeric(value: Any) -> bool:
+    """Tell numbers, and numbers with an interval or a unit sign, from words that begin with a count."""
+    if isinstance(value, bool):
+        return False
+    text = str(value)
+    return value is None or isinstance(value, int | float) or (text[:1] in "0123456789-+−" and not WORD.search(text))
+
+
+def write_report(report: Report, folder: Path) -> Path:
+    """Write each picture as PNG and SVG and the page that shows them; return the path of index.html.
+
+    The page holds its pictures, so that it can be sent on its own. Each file is written whole or not at all.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    encoded: dict[str, str] = {}
+    for picture in [picture for section in report.sections for picture in section.pictures]:
+        write_picture(picture.figure, folder, picture.name)
+        encoded[picture.name] = base64.b64encode((folder / f"{picture.name}.png").read_bytes()).decode()
+    page = folder / "index.html"
+    write_whole(page, render(report, encoded).encode())
+    return page
+
+
+CHARACTER_WORDS = {"+": "plus", "_": "", "/": "slash", " ": "space", ".": "dot", "=": "is", ",": "and", "%": "percent"}
+
+
+def file_label(label: str) -> str:
+    """Write a label so that it can stand in a file name: `gpt+` as gpt_plus, `pre-ln+gpas` as pre-ln_plus_gpas.
+
+    Letters, digits and dashes stay; any other character becomes its word (else its code) between underscores, of which
+    the last of a name is left out. No two labels become the same name.
+    """
+    words = (c if c.isascii() and (c.isalnum() or c == "-") else f"_{character_word(c)}_" for c in label)
+    return "".join(words).removesuffix("_")
+
+
+def character_word(character: str) -> str:
+    return CHARACTER_WORDS.get(character, f"u{ord(character):x}")
+
+
+def write_picture(figure: "Figure", folder: Path, name: str) -> tuple[Path, Path]:
+    """Write one figure as PNG and SVG, the same bytes each time, and return both paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
+    write_whole(png, saved(figure, format="png", dpi=PNG_DPI, metadata={"Software": None}))
+    write_whole(svg, saved(figure, format="svg", metadata={"Date": None, "Creator": None}))
+    return png, svg
+
+
+def saved(figure: "Figure", **options: Any) -> bytes:
+    import matplotlib as mpl
+
+    buffer = io.BytesIO()
+    with mpl.rc_context({"svg.hashsalt": "scalewright"}):
+        figure.savefig(buffer, **options)
+    return buffer.getvalue()
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write to a temporary name beside `path`, then rename."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(content)
+    temporary.replace(path)
+
+
+def render(report: Report, encoded: Mapping[str, str]) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    from scalewright.orchestrator.report.tables import cell
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters["cell"] = lambda value: cell(value).replace(r"\[", "[")
+    return environment.get_template("report.html.j2").render(report=report, pictures=encoded)
+
+
+def tables_of(report: Report) -> Sequence[Table]:
+    return [table for section in report.sections for table in section.tables]

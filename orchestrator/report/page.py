@@ -1,0 +1,146 @@
+"""From an analysis to its report: which figures are drawn of it, and in which order a page tells it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from scalewright.orchestrator.analysis.analyze import Analysis, analyze, seeds_in_words
+from scalewright.orchestrator.report.comparison_tables import (
+    losses_table,
+    multipliers_table,
+    scale_tables,
+    sentence,
+    speed_ups_table,
+)
+from scalewright.orchestrator.report.figures import compute_picture, curve_pictures, speed_up_pictures, tokens_picture
+from scalewright.orchestrator.report.format import counted, number
+from scalewright.orchestrator.report.html import Picture, Report, Section, Table, file_label, write_report
+from scalewright.orchestrator.report.law_tables import (
+    excluded_words,
+    exclusions_table,
+    fits_table,
+    laws_table,
+    runs_table,
+)
+from scalewright.orchestrator.report.warnings import cautions
+from scalewright.orchestrator.study import Study
+
+
+@dataclass(frozen=True)
+class Page:
+    """A report as written: what a terminal shows of it, every file (pictures, then the page), and where the page is."""
+
+    tables: tuple[Table, ...]
+    lines: tuple[str, ...]
+    files: tuple[Path, ...]
+    path: Path
+
+
+def report_experiment(study: Study, experiment: str, *, compare: tuple[tuple[str, str], ...] = ()) -> Page:
+    """Analyse a synced experiment, draw its figures and write figures/<experiment>/index.html.
+
+    Safe to repeat: where neither the runs nor the code have changed since, the page that is there is returned.
+    """
+    from scalewright.orchestrator.report.page_store import page_key, read_page, write_page
+
+    folder = figures_dir(study, experiment)
+    key = page_key(study, experiment, compare)
+    stored = read_page(folder, key)
+    if stored is not None:
+        return stored
+    analysis = analyze(study, experiment, compare=compare)
+    report = build_report(analysis)
+    path = write_report(report, folder)
+    record_pictures(study, analysis, report, folder)
+    files = (*(folder / f"{picture.name}.png" for picture in pictures_of(report)), path)
+    page = Page(headline_tables(analysis), headline_lines(analysis), files, path)
+    write_page(page, key)
+    return page
+
+
+def headline_tables(analysis: Analysis) -> tuple[Table, ...]:
+    """Return what a terminal shows first: speed-ups, the loss itself, laws."""
+    pairs = (pairs_table(analysis), losses_table(analysis.comparisons)) if analysis.comparisons else ()
+    return (*pairs, laws_table(analysis))
+
+
+def headline_lines(analysis: Analysis) -> tuple[str, ...]:
+    """Return the findings in sentences, what did not enter, and every caution."""
+    return (*map(sentence, analysis.comparisons), *excluded_words(analysis), *cautions(analysis))
+
+
+def pairs_table(analysis: Analysis) -> Table:
+    return speed_ups_table(analysis.comparisons, analysis.refusals)
+
+
+def figures_dir(study: Study, experiment: str) -> Path:
+    """The folder of an experiment's figures, named as files of labels are: no two experiments share one."""
+    return study.figures_dir / (file_label(experiment) or "-")
+
+
+def record_pictures(study: Study, analysis: Analysis, report: Report, folder: Path) -> None:
+    """Store what each figure was drawn from."""
+    import hashlib
+
+    from scalewright.db.engine import open_database
+    from scalewright.db.store import record_figure
+
+    database = open_database(study.database, create=False)
+    inputs = [("frame", "final_losses"), *[("fit", fit.fit_id) for fit in analysis.fits if fit.fit_id]]
+    for picture in pictures_of(report):
+        png = folder / f"{picture.name}.png"
+        content = hashlib.sha256(png.read_bytes()).hexdigest()
+        record_figure(database, picture.name, str(png), inputs, experiment=analysis.experiment, content_hash=content)
+
+
+def pictures_of(report: Report) -> list[Picture]:
+    return [picture for section in report.sections for picture in section.pictures]
+
+
+def build_report(analysis: Analysis) -> Report:
+    """Lay out the page: speed-ups first, then laws, then every run and every exclusion."""
+    pairs = analysis.comparisons
+    sections = (
+        Section(
+            "speed-ups",
+            "Does the method help, and by how much?",
+            tables=(pairs_table(analysis), losses_table(pairs)),
+            pictures=(*speed_up_pictures(analysis), tokens_picture(analysis)),
+        ),
+        Section(
+            "laws",
+            "Does the gain hold as models and data grow?",
+            tables=(*scale_tables(pairs), multipliers_table(pairs), laws_table(analysis)),
+            pictures=(compute_picture(analysis),),
+        ),
+        Section("fits", "How the laws were fitted", tables=(fits_table(analysis),)),
+        Section(
+            "runs",
+            "Every run",
+            text=tuple(excluded_words(analysis)),
+            tables=run_tables(analysis),
+            pictures=curve_pictures(analysis),
+        ),
+    )
+    return Report(
+        f"Scaling laws of {analysis.experiment}",
+        facts=facts(analysis),
+        lead=tuple(sentence(pair) for pair in analysis.comparisons),
+        warnings=tuple(cautions(analysis)),
+        sections=sections,
+    )
+
+
+def run_tables(analysis: Analysis) -> tuple[Table, ...]:
+    excluded = exclusions_table(analysis)
+    return (excluded, runs_table(analysis)) if excluded.rows else (runs_table(analysis),)
+
+
+def facts(analysis: Analysis) -> tuple[str, ...]:
+    points, runs = analysis.points.frame, analysis.runs
+    return (
+        f"{len(points)} of {counted(len(runs), 'run')} entered",
+        counted(points["label"].nunique(), "method"),
+        counted(points["size"].nunique(), "size"),
+        seeds_in_words(points),
+        f"{number(points['n_tokens'].min())} to {number(points['n_tokens'].max())} tokens a run",
+    )

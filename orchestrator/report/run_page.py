@@ -1,0 +1,120 @@
+"""One run on a page for a terminal, and two runs beside each other."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from scalewright.db import frames
+from scalewright.db.engine import Database
+from scalewright.db.errors import DbError
+from scalewright.orchestrator.report.terminal_plot import plot
+
+RESULTS = ("state", "loss_nats", "bits_per_byte", "n_tokens", "step", "flops", "tokens_per_s", "train_wall_s", "device")
+
+SHOWN = (
+    *("n_params", "n_params_total", "n_tokens_planned", "n_tokens", "flops_per_token", "lr_peak", "seed", "precision"),
+    *("loss_nats", "bits_per_byte", "train_loss_nats", "tokens_per_s", "wall_s", "wall_s_planned", "device"),
+)
+ATTEMPT = ("attempt", "outcome", "reason", "error", "host", "job_id", "resume_step", "last_step", "cut_step", "wall_s")
+
+
+def describe(db: Database, run_id: str) -> dict[str, Any]:
+    """Return everything about a run that fits on a page, as JSON can hold it."""
+    row = frames.run_record(db, run_id)
+    return {
+        **row,
+        "spec": json.loads(row["spec"]),
+        "experiments": frames.records(frames.memberships(db, run_id)),
+        "attempts": frames.records(frames.attempts(db, [run_id])),
+        "evaluations": frames.records(frames.evaluations(db, [run_id])),
+        "events": frames.records(frames.events(db, run_id)),
+        "tags": frames.tags(db, run_id),
+        "notes": frames.records(frames.notes(db, run_id)),
+    }
+
+
+def curve_plot(db: Database, run_ids: list[str], metric: str) -> str:
+    """Draw a metric of runs for a terminal."""
+    points = frames.curves(db, run_ids, metric)
+    curves = {
+        run_id: (group["step"].tolist(), group["value"].tolist())
+        for run_id, group in points.groupby("run_id", sort=False)
+    }
+    return plot({str(name): curve for name, curve in curves.items()})
+
+
+def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (key path, value) of every leaf."""
+    if isinstance(value, Mapping) and value:
+        for key in value:
+            yield from flatten(value[key], f"{path}.{key}" if path else str(key))
+    else:
+        yield path, value
+
+
+def differences(db: Database, first: str, second: str) -> list[dict[str, Any]]:
+    """Return what differs between two runs, in what identifies them and in what was measured."""
+    left, right = (comparable(frames.run_record(db, run_id)) for run_id in (first, second))
+    keys = [*left, *(key for key in right if key not in left)]
+    return [
+        {"what": key, first: left.get(key), second: right.get(key)}
+        for key in keys
+        if not same(left.get(key), right.get(key))
+    ]
+
+
+def same(left: Any, right: Any) -> bool:
+    """Tell whether two values are equal; two that were not measured are."""
+    both_missing = left != left and right != right
+    return bool(both_missing or left == right)
+
+
+def comparable(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {**dict(flatten(json.loads(row["spec"]))), **{f"result.{name}": row[name] for name in RESULTS}}
+
+
+def page_lines(db: Database, page: Mapping[str, Any], metric: str) -> Iterator[str]:
+    """Yield the page of a run: what it is, what became of it, its attempts, its losses and a curve."""
+    yield f"run {page['run_id']}  {page['method']}  gate {page['gate']}  {page['state']}  {page['state_reason'] or ''}"
+    yield f"in {', '.join(row['experiment'] for row in page['experiments']) or 'no experiment'}"
+    if page["tags"]:
+        yield f"tags {', '.join(page['tags'])}"
+    yield ""
+    for name in SHOWN:
+        yield f"  {name:<18} {written(page[name])}"
+    yield "\nspec"
+    for key, value in flatten(page["spec"]):
+        yield f"  {key:<34} {written(value)}"
+    yield "\nattempts" if page["attempts"] else "\nno attempt yet"
+    for row in page["attempts"]:
+        yield "  " + "  ".join(
+            f"{name} {written(row[name])}" for name in ATTEMPT if known(row[name]) and row[name] != ""
+        )
+    for row in page["evaluations"]:
+        final = "  final" if row["final"] else ""
+        yield f"  {row['split']} at {written(row['n_tokens'])} tokens: {written(row['loss_nats'])} nats a token{final}"
+    for note in page["notes"]:
+        yield f"note {time.strftime('%Y-%m-%d %H:%M', time.localtime(note['time']))}  {note['text']}"
+    yield ""
+    yield from plotted(db, str(page["run_id"]), metric)
+
+
+def plotted(db: Database, run_id: str, metric: str) -> Iterator[str]:
+    try:
+        yield f"{metric}\n{curve_plot(db, [run_id], metric)}"
+    except DbError as missing:
+        yield str(missing)
+
+
+def known(value: Any) -> bool:
+    return value is not None and value == value
+
+
+def written(value: Any) -> str:
+    """Write a value for a person."""
+    if not known(value):
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value.is_integer() and abs(value) >= 1000 else f"{value:.6g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,143 @@
+"""What a reader must keep in mind about an analysis: each caution is checked on the runs, and is one sentence."""
+
+from collections.abc import Callable
+
+from scalewright.orchestrator.analysis.analyze import Analysis
+from scalewright.orchestrator.report.format import counted, listed, number
+
+FEWEST_STEPS = 512  # below this many optimiser steps, sizes were seen to swap places
+UNEVEN = 1.3  # throughput ratio within one method and size from which the machine was not the runs' alone
+INVERTED = 0.02  # of the loss; larger than what seeds do
+CELL = ["label", "n_params", "n_tokens"]
+
+
+def cautions(analysis: Analysis) -> list[str]:
+    """Return every caution that applies, the gravest first."""
+    found = [check(analysis) for check in CHECKS.values()]
+    return [sentence for sentence in found if sentence]
+
+
+def left_out(analysis: Analysis) -> str:
+    diverged = int(analysis.runs["diverged"].fillna(False).astype(bool).sum())
+    if not diverged:
+        return ""
+    return (
+        f"{counted(diverged, 'run')} diverged and {'is' if diverged == 1 else 'are'} not in any fit: a method that "
+        "diverges more often than its baseline looks better here than it is. They are listed below."
+    )
+
+
+def not_finished(analysis: Analysis) -> str:
+    waiting = analysis.runs[~analysis.runs["state"].isin(["completed", "diverged"])]
+    states = [f"{n} {state}" for state, n in waiting["state"].value_counts().items()]
+    return f"Not every run has ended ({', '.join(states)}): what is missing may change the picture." if states else ""
+
+
+def single_seed(analysis: Analysis) -> str:
+    seeds = analysis.points.frame.groupby(CELL)["seed"].nunique()
+    alone = int((seeds == 1).sum())
+    if (seeds == 0).all():
+        return "Seeds are not known: whether points differ by more than the noise between seeds cannot be told."
+    if alone == 0:
+        return ""
+    if alone < len(seeds):
+        return (
+            f"{alone} of {len(seeds)} points are a single seed: the noise between seeds is known from the other "
+            f"{len(seeds) - alone} alone, and taken to be the same everywhere."
+        )
+    return (
+        "Every point is a single seed. The noise between seeds is not measured; intervals rest on the scatter about "
+        "fitted curves, and differences of that order mean nothing."
+    )
+
+
+def one_learning_rate(analysis: Analysis) -> str:
+    rates = analysis.points.frame.groupby(CELL)["lr_peak"].nunique()
+    if not len(rates) or rates.max() > 1 or analysis.points.frame["lr_peak"].isna().all():
+        return ""
+    return (
+        "Each method was trained at one learning rate per size, none swept here: part of a difference may be a better "
+        "tuned learning rate. A sweep over lr_factor would tell."
+    )
+
+
+def not_annealed(analysis: Analysis) -> str:
+    n = sum(exclusion.reason == "not annealed" for exclusion in analysis.points.excluded)
+    return f"{counted(n, 'run')} ended before the learning rate had decayed and did not enter." if n else ""
+
+
+def few_steps(analysis: Analysis) -> str:
+    points = analysis.points.frame
+    if points["batch_tokens"].isna().all():
+        return ""
+    steps = points["n_tokens"] / points["batch_tokens"]
+    if steps.min() >= FEWEST_STEPS:
+        return ""
+    return f"The shortest runs took {round(steps.min())} optimiser steps: below {FEWEST_STEPS}, sizes can swap places."
+
+
+def different_machines(analysis: Analysis) -> str:
+    kinds = analysis.points.frame[["device", "threads"]].dropna(how="all").drop_duplicates()
+    if len(kinds) <= 1:
+        return ""
+    seen = sorted(f"{row.device} with {row.threads:.0f} threads" for row in kinds.itertuples())
+    return f"Throughput was measured on different machines ({listed(seen)}): do not read the rows in seconds."
+
+
+def busy_machine(analysis: Analysis) -> str:
+    """Throughput of runs of one method and size should agree; where it does not, something else ran beside them."""
+    speeds = analysis.points.frame.dropna(subset=["tokens_per_s"]).groupby(["label", "n_params"])["tokens_per_s"]
+    if not len(speeds):
+        return ""
+    worst = float((speeds.max() / speeds.min()).max())
+    if worst < UNEVEN:
+        return ""
+    return (
+        f"Throughput of runs of one method and size differs by up to {number(worst, 2)}×: the machine was busy with "
+        "other work, so rows in seconds mean little."
+    )
+
+
+def sizes_inverted(analysis: Analysis) -> str:
+    """A larger model should not end above a smaller one at equal tokens: its learning rate, not its size, is seen."""
+    from scalewright.fitting.curve import level_of
+    from scalewright.fitting.figures.style import name_of, short
+
+    points = analysis.points.frame
+    points = points.assign(level=level_of(points["n_tokens"].to_numpy(float)))
+    found = []
+    for (label, level), runs in points.groupby(["label", "level"]):
+        means = runs.groupby("n_params")["loss_nats"].mean().sort_index()
+        excess = float((means / means.cummin() - 1).max())
+        if excess > INVERTED:
+            found.append(f"{name_of(str(label))} at {short(float(str(level)))} tokens by {100 * excess:.0f}%")
+    if not found:
+        return ""
+    return (
+        f"Larger models end above smaller ones at equal tokens ({listed(found, 4)}): a learning rate that does not "
+        "suit a size looks like this. Do not read laws or speed-ups of these methods before their rates are tuned."
+    )
+
+
+def small_scale(analysis: Analysis) -> str:
+    points = analysis.points.frame
+    ratio = points["n_tokens"] / points["n_params"]
+    reach = [number(float(points["n_params"].min())), number(float(points["n_params"].max()))]
+    return (
+        f"These runs span {reach[0]} to {reach[1]} non-embedding parameters at {number(ratio.min(), 2)} to "
+        f"{number(ratio.max(), 2)} tokens each: nothing here is evidence about larger models."
+    )
+
+
+CHECKS: dict[str, Callable[[Analysis], str]] = {
+    "diverged": left_out,
+    "unfinished": not_finished,
+    "single seed": single_seed,
+    "learning rate": one_learning_rate,
+    "un-annealed": not_annealed,
+    "few steps": few_steps,
+    "sizes inverted": sizes_inverted,
+    "busy machine": busy_machine,
+    "machines": different_machines,
+    "scale": small_scale,
+}

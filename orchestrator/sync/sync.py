@@ -1,0 +1,351 @@
+"""Journals -> database, by one writer at a time: incremental, in any order, as often as one likes.
+
+Everything in a run directory is what an untrusted job wrote: it is parsed as JSON, never unpickled.
+"""
+
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+from sqlalchemy.exc import DatabaseError
+
+from scalewright.db.attempts import JournalPart
+from scalewright.db.engine import Database, connect, open_database
+from scalewright.db.ingest import apply_parts, store_errors
+from scalewright.db.lease import LeaseLostError, Owner, acquire, release, renew
+from scalewright.db.maintenance import forget_measured
+from scalewright.db.metric_names import MetricKeys
+from scalewright.db.results import evidence_of, refresh_results
+from scalewright.db.rows import insert_runs, run_row
+from scalewright.db.states import change_states
+from scalewright.db.tracked import Tracked, offsets_of, tracked_runs
+from scalewright.db.upgrade import free_name
+from scalewright.orchestrator.runs.journal import NAME
+from scalewright.orchestrator.runs.run_files import read_run
+from scalewright.orchestrator.runs.spec import RunSpec
+from scalewright.orchestrator.study import Study
+from scalewright.orchestrator.sync.journal_rows import note_error, read_lines
+from scalewright.orchestrator.sync.next_state import next_state
+
+RUN_DIR = re.compile(r"[0-9a-f]{16}")
+CHUNK_BYTES = 4 << 20
+LONGEST_LINE = 16 << 20
+LARGEST_JSON = 4 << 20
+FLUSH_ROWS = 200_000
+FLUSH_PARTS = 1000
+LONGEST_LOG = 32 << 20  # of SQLite, bytes
+POLL_S = 0.1
+
+
+@dataclass
+class SyncReceipt:
+    """What a sync did: counts of runs touched, lines read, metric rows, bad lines and state changes.
+
+    skipped: who else is at work, where nothing was done; notice: what a person should know about the database.
+    """
+
+    n_runs: int = 0
+    n_lines: int = 0
+    n_rows: int = 0
+    n_errors: int = 0
+    n_changes: int = 0
+    seconds: float = 0.0
+    skipped: str = ""
+    notice: str = ""
+    anew: bool = False
+    touched: set[int] = field(default_factory=set, repr=False)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the counts for a program."""
+        names = ("n_runs", "n_lines", "n_rows", "n_errors", "n_changes", "seconds", "skipped", "notice")
+        return {name: getattr(self, name) for name in names}
+
+    def sentence(self) -> str:
+        """Say the counts to a person."""
+        bad = f", {self.n_errors} lines that could not be read" if self.n_errors else ""
+        what = f"{self.n_rows:,} metric rows of {self.n_lines:,} lines from {self.n_runs:,} runs"
+        return f"{what}{bad}; {self.n_changes} changed state ({self.seconds:.1f} s)"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A run directory with something new in it: journals as (attempt, path, bytes read so far)."""
+
+    run_id: str
+    run: int
+    journals: list[tuple[int, Path, int]]
+    done: Mapping[str, Any] | None
+
+
+def sync(study: Study, *, wait_s: float = 0.0) -> SyncReceipt:
+    """Bring the study's database up to date with its run directories; a missing database is made.
+
+    wait_s: how long to wait for another sync; where that is still at work, nothing is done and `skipped` says so.
+    """
+    db = open_database(study.database)
+    try:
+        return sync_database(db, study.runs_dir, wait_s=wait_s)
+    finally:
+        db.close()
+
+
+def rebuild(study: Study, *, wait_s: float = 0.0) -> SyncReceipt:
+    """Forget everything measured and read every journal anew; plans, states, fits, tags and notes stay.
+
+    A missing database is made, and a broken SQLite file is put aside first; then plans must be made again, and runs
+    come from their directories. Interrupted, it is finished by any later sync.
+    """
+    put_broken_aside(study.database)
+    db = open_database(study.database)
+    try:
+        return sync_database(db, study.runs_dir, wait_s=wait_s, anew=True)
+    finally:
+        db.close()
+
+
+def put_broken_aside(database: str) -> None:
+    """Rename a SQLite file that cannot be read as one."""
+    db = connect(database, create=True)
+    if db.path is None or not db.path.exists():
+        return
+    try:
+        with db.read() as connection:
+            sound = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar() == "ok"
+    except DatabaseError:
+        sound = False
+    db.close()
+    if not sound:
+        for ending in ("-wal", "-shm", ""):
+            file = db.path.with_name(db.path.name + ending)
+            if file.exists():
+                file.rename(free_name(file.with_name(f"broken.{file.name}")))
+
+
+def sync_database(db: Database, runs_dir: Path, *, wait_s: float = 0.0, anew: bool = False) -> SyncReceipt:
+    """Do what `sync` says with an open database; anew: as `rebuild` says."""
+    began, owner = time.monotonic(), Owner()
+    receipt = SyncReceipt(notice=db.notice, anew=anew)
+    with db.kept_open():
+        receipt.skipped = wait_for_lease(db, owner, wait_s)
+        if not receipt.skipped:
+            sync_as_holder(db, runs_dir, owner, receipt)
+    receipt.n_runs = len(receipt.touched)
+    receipt.seconds = time.monotonic() - began
+    return receipt
+
+
+def sync_as_holder(db: Database, runs_dir: Path, owner: Owner, receipt: SyncReceipt) -> None:
+    """Read everything new while the lease is ours, and give it back."""
+    try:
+        if receipt.anew:
+            forget(db, owner)
+        ingest(db, runs_dir, owner, receipt)
+    except LeaseLostError as lost:
+        receipt.skipped = str(lost)
+    finally:
+        release(db, owner)
+
+
+def forget(db: Database, owner: Owner) -> None:
+    with db.write() as connection:
+        renew(connection, owner)
+        forget_measured(connection)
+
+
+def wait_for_lease(db: Database, owner: Owner, wait_s: float) -> str:
+    deadline = time.monotonic() + wait_s
+    while (holder := acquire(db, owner)) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    return holder
+
+
+def ingest(db: Database, runs_dir: Path, owner: Owner, receipt: SyncReceipt) -> None:
+    """Read everything new and store it, some 100,000 rows a transaction."""
+    keys, unstored = MetricKeys(db), Unstored()
+    for found in find_news(db, runs_dir, owner):
+        for attempt, path, offset in found.journals:
+            for part in read_journal(found, attempt, path, offset, keys):
+                unstored.add(part)
+                if unstored.n_rows >= FLUSH_ROWS:
+                    flush(db, owner, unstored, receipt, runs_dir)
+        if found.done is not None:
+            unstored.done[found.run] = found.done
+        if len(unstored.parts) + len(unstored.done) >= FLUSH_PARTS:
+            flush(db, owner, unstored, receipt, runs_dir)
+    flush(db, owner, unstored, receipt, runs_dir)
+
+
+@dataclass
+class Unstored:
+    """What was read since the last transaction."""
+
+    parts: list[JournalPart] = field(default_factory=list)
+    done: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    n_rows: int = 0
+
+    def add(self, part: JournalPart) -> None:
+        self.parts.append(part)
+        self.n_rows += len(part.metrics) + len(part.layers)
+
+
+def flush(db: Database, owner: Owner, unstored: Unstored, receipt: SyncReceipt, runs_dir: Path) -> None:
+    """Store what was read in one transaction that also proves that the lease is still ours; then forget it."""
+    parts, done = unstored.parts, unstored.done
+    if not parts and not done:
+        return
+    with db.write() as connection:
+        renew(connection, owner)
+        touched = apply_parts(connection, parts) | set(done)
+        refresh_results(connection, touched, done)
+        seen = evidence_of(connection, touched).values()
+        fresh = [one for one in seen if not receipt.anew or one.state == "planned" or one.done]
+        changes = [next_state(one, lambda run_id: read_run(runs_dir / run_id)) for one in fresh]
+        n_changes = change_states(connection, [change for change in changes if change])
+    db.shorten_log(LONGEST_LOG)
+    receipt.n_changes += n_changes
+    receipt.n_rows += unstored.n_rows
+    receipt.n_lines += sum(part.n_lines for part in parts)
+    receipt.n_errors += sum(len(part.errors) for part in parts)
+    receipt.touched |= touched
+    unstored.parts, unstored.done, unstored.n_rows = [], {}, 0
+
+
+def find_news(db: Database, runs_dir: Path, owner: Owner) -> Iterator[Found]:
+    """Yield the run directories that hold something not yet stored; runs that were unknown are registered first."""
+    if not runs_dir.is_dir():
+        return
+    known = tracked_runs(db)
+    names = sorted(entry.name for entry in os.scandir(runs_dir) if RUN_DIR.fullmatch(entry.name))
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        register(db, owner, runs_dir, unknown)
+        known = tracked_runs(db)
+    offsets = offsets_of(db)
+    for name in names:
+        if name not in known:
+            continue
+        read = offsets.get(known[name].run, {})
+        if not known[name].is_whole or has_grown(f"{runs_dir}/{name}", read):
+            found = look(db, runs_dir / name, known[name], read)
+            if found.journals or found.done is not None:
+                yield found
+
+
+def has_grown(run_dir: str, offsets: Mapping[int, int]) -> bool:
+    """Tell whether a run that has ended got more: bytes in one of its journals, or a journal of a next attempt.
+
+    Some microseconds a run, for thousands of them are asked at every sync.
+    """
+    journals = ((attempt, n_bytes) for attempt, n_bytes in [*offsets.items(), (max(offsets, default=0) + 1, 0)])
+    return any(size_of(f"{run_dir}/journal.a{attempt}.jsonl") > n_bytes for attempt, n_bytes in journals)
+
+
+def size_of(path: str) -> int:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - making a Path takes longer than asking
+    except OSError:
+        return 0
+
+
+def look(db: Database, run_dir: Path, run: Tracked, offsets: Mapping[int, int]) -> Found:
+    """Find what is new in one run directory."""
+    journals, done = [], None
+    for entry in os.scandir(run_dir):
+        if match := NAME.fullmatch(entry.name):
+            attempt = int(match[1])
+            if entry.stat().st_size > offsets.get(attempt, 0):
+                journals.append((attempt, Path(entry.path), offsets.get(attempt, 0)))
+        elif entry.name == "DONE.json" and not run.has_done:
+            done = read_json(db, run_dir, entry.name)
+    return Found(run_dir.name, run.run, sorted(journals), done)
+
+
+def register(db: Database, owner: Owner, runs_dir: Path, run_ids: list[str]) -> None:
+    """Add runs that only their directories know (a lost database); what identifies them must give their id."""
+    rows = []
+    for run_id in run_ids:
+        spec = read_json(db, runs_dir / run_id, "spec.json")
+        if spec is not None:
+            rows.append(run_row(run_id, spec["identity"], spec.get("planned") or {}, spec.get("settings") or {}))
+    with db.write() as connection:
+        renew(connection, owner)
+        insert_runs(connection, rows)
+
+
+def read_json(db: Database, run_dir: Path, name: str) -> dict[str, Any] | None:
+    """Read a small JSON object of a run directory; where it is none, note that and return None."""
+    try:
+        with (run_dir / name).open("rb") as file:
+            content = orjson.loads(file.read(LARGEST_JSON))
+        CHECKS[name](run_dir.name, content)
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError, AttributeError) as trouble:
+        error = {"run_id": run_dir.name, "file": name, "offset": 0, "excerpt": ""}
+        with db.write() as connection:
+            store_errors(connection, [{**error, "message": f"not usable: {trouble}"[:200]}])
+        return None
+    return dict(content)
+
+
+def check_spec(run_id: str, content: Mapping[str, Any]) -> None:
+    """Raise ValueError unless what identifies the run gives its id, so that no directory can pass for another run."""
+    if RunSpec.from_dict(content["identity"]).run_id != run_id:
+        raise ValueError("the identity in it is that of another run")
+    run_row(run_id, content["identity"], content.get("planned") or {}, content.get("settings") or {})
+
+
+def check_done(run_id: str, content: Mapping[str, Any]) -> None:
+    if content["outcome"] not in ("completed", "diverged"):
+        raise ValueError("outcome is neither completed nor diverged")
+
+
+CHECKS = {"spec.json": check_spec, "DONE.json": check_done}
+
+
+def read_journal(found: Found, attempt: int, path: Path, offset: int, keys: MetricKeys) -> Iterator[JournalPart]:
+    """Yield the new whole lines of a journal, a few megabytes at a time; a torn last line is left for later."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        for chunk, n_skipped in whole_lines(file):
+            part = JournalPart(found.run, found.run_id, attempt, offset, offset)
+            if n_skipped:
+                note_error(part, offset, chunk, f"a line of {n_skipped} bytes")
+                part.n_bytes, part.n_lines = offset + n_skipped, 1
+            else:
+                read_lines(part, chunk, keys)
+            offset = part.n_bytes
+            yield part
+
+
+def whole_lines(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
+    """Yield (whole lines, 0), or for one absurdly long line (its beginning, its bytes)."""
+    rest = b""
+    while data := file.read(CHUNK_BYTES):
+        data = rest + data
+        end = data.rfind(b"\n") + 1
+        if end:
+            yield data[:end], 0
+        rest = data[end:]
+        if len(rest) > LONGEST_LINE:
+            n_bytes = skip_line(file, len(rest))
+            if not n_bytes:
+                return
+            yield rest[:200], n_bytes
+            rest = b""
+
+
+def skip_line(file: BinaryIO, n_bytes: int) -> int:
+    """Go to the end of a line of which `n_bytes` were read; return its length, 0 where it has no end yet."""
+    while data := file.read(CHUNK_BYTES):
+        end = data.find(b"\n") + 1
+        if end:
+            file.seek(end - len(data), os.SEEK_CUR)
+            return n_bytes + end
+        n_bytes += len(data)
+    return 0

@@ -29,7 +29,7 @@ RESOURCES = "\nresources: { profiles: { default: { mem: 1200M, time: 30min, pack
 
 
 def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "orchestrator", *words]
+    return [sys.executable, "-m", "scalewright", *words]
 
 
 def environment() -> dict[str, str]:

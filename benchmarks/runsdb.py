@@ -266,7 +266,8 @@ def bench_memory(root, n_runs=300, n_steps=10_000):
     for seed in range(n_runs):
         write_run(root, seed, n_steps, 10)
     program = (
-        "import resource, sys, time; from scalewright.orchestrator.study import Study; from scalewright.orchestrator.sync.sync import sync;"
+        "import resource, sys, time; from scalewright.orchestrator.study import Study;"
+        "from scalewright.orchestrator.sync.sync import sync;"
         "t = time.time(); r = sync(Study.at(sys.argv[1], database=sys.argv[1] + '/runs.sqlite'));"
         "print(r.n_rows, time.time() - t, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
     )

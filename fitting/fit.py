@@ -63,8 +63,8 @@ def fit(
 ) -> FitResult:
     """Fit one law to all the points given (one method's, or several for a law with method-wise parameters).
 
-    Laws are those of `scalewright.fitting.laws.LAWS`; objectives those of `scalewright.fitting.losses.OBJECTIVES` (a sum over runs; Huber's
-    width `delta` is in log loss); `fixed` holds parameters at given values. Raises FittingError for
+    Laws are those of `laws.LAWS`; objectives those of `losses.OBJECTIVES` (a sum over runs; Huber's width `delta` is
+    in log loss); `fixed` holds parameters at given values. Raises FittingError for
     unknown names, too few points, or a design that cannot tell the parameters apart (too few levels of an axis, or
     axes that move together).
     """

@@ -1,7 +1,7 @@
 """The operations that layers are made of, in two forms: plain equations, and hand-written gradients. Torch.
 
 PLAIN computes a model word for word. FOLDED computes the same function with constants and learned scale vectors
-folded into the weights, and operations from scalewright.models.fused. Both share parameters, so they can be compared and swapped.
+folded into the weights, and operations from models/fused.py. Both share parameters: they can be compared and swapped.
 
 Legend: b batch, t time, h heads, c channels of a head, d = h c width, f MLP width.
 """

@@ -49,6 +49,15 @@ class Study:
         return self.runs_dir / run_id
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A study, one experiment of it, and the comparisons that its file names."""
+
+    study: Study
+    experiment: str
+    compare: tuple[tuple[str, str], ...] = ()
+
+
 def find_yaml(path: Path) -> Path:
     """Return `path` if it is a file, else raise the error a person can act on."""
     if path.is_file():

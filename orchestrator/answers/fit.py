@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from scalewright.orchestrator.analysis.fits import FitRequest, Fitted, fit_as_asked, together_json
 from scalewright.orchestrator.answers.answer import show_table
-from scalewright.orchestrator.cli.asked import Asked
 from scalewright.orchestrator.report.format import counted, interval, number
 from scalewright.orchestrator.report.html import Table
 from scalewright.orchestrator.report.page import Page
 from scalewright.orchestrator.report.tables import print_json, print_rows
+from scalewright.orchestrator.study import Asked
 
 if TYPE_CHECKING:
     from scalewright.fitting.frontier import Band

@@ -112,7 +112,7 @@ def say_talk(study: Study) -> Iterator[str]:
 
 def show_status(targets: Sequence[str], *, watch: bool, each: bool, as_json: bool) -> None:
     """Print the table of runs, or show it live until nothing runs any more."""
-    from scalewright.orchestrator.cli.targets import resolve
+    from scalewright.orchestrator.cli.selection import resolve
     from scalewright.orchestrator.jobs.observe import refresh
     from scalewright.orchestrator.jobs.whereabouts import whereabouts
     from scalewright.orchestrator.report.progress import advice, follow, headline, measure
@@ -141,7 +141,7 @@ def show_status(targets: Sequence[str], *, watch: bool, each: bool, as_json: boo
 
 
 def find(targets: Sequence[str]) -> Study:
-    from scalewright.orchestrator.cli.targets import find_study
+    from scalewright.orchestrator.cli.selection import find_study
 
     return find_study(targets)[0]
 
@@ -174,7 +174,7 @@ def run_rows(frame: Any, places: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def stop_runs(targets: Sequence[str], why: str, *, now: bool = False) -> str:
-    from scalewright.orchestrator.cli.targets import resolve
+    from scalewright.orchestrator.cli.selection import resolve
     from scalewright.orchestrator.jobs.control import stop
 
     list(say_talk(find(targets)))
@@ -189,7 +189,7 @@ def stop_runs(targets: Sequence[str], why: str, *, now: bool = False) -> str:
 
 
 def take_back_runs(targets: Sequence[str], states: Sequence[str]) -> str:
-    from scalewright.orchestrator.cli.targets import resolve
+    from scalewright.orchestrator.cli.selection import resolve
     from scalewright.orchestrator.jobs.control import take_back
 
     list(say_talk(find(targets)))

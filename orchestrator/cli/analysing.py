@@ -9,7 +9,7 @@ import typer
 if TYPE_CHECKING:
     from scalewright.orchestrator.analysis.fits import FitRequest
     from scalewright.orchestrator.answers.answer import Answer
-    from scalewright.orchestrator.cli.asked import Asked
+    from scalewright.orchestrator.study import Asked
 
 PLACE = Annotated[str, typer.Argument(help="A YAML file, or the name of an experiment in this folder's database.")]
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
@@ -65,7 +65,7 @@ def fit(
     """Fit laws with intervals, store them, and say what the runs identify. Example: scalewright fit experiments.yaml"""
     from scalewright.orchestrator.analysis.fits import FitRequest
     from scalewright.orchestrator.answers.fit import print_analysis, print_fits
-    from scalewright.orchestrator.cli.asked import ask
+    from scalewright.orchestrator.cli.selection import ask
 
     asked = ask(place)
     request = FitRequest(
@@ -129,7 +129,7 @@ def compare(
     """Compare a method with its baseline, with what must be admitted. Example: scalewright compare angpt gpt+"""
     from scalewright.orchestrator.analysis.fits import read_evaluations, read_runs
     from scalewright.orchestrator.answers.comparison import comparison_answer
-    from scalewright.orchestrator.cli.asked import ask
+    from scalewright.orchestrator.cli.selection import ask
 
     asked = ask(place)
     runs = read_runs(asked.study, asked.experiment)
@@ -147,7 +147,7 @@ def hyper(
     from scalewright.db.engine import open_database
     from scalewright.orchestrator.analysis.fits import read_runs
     from scalewright.orchestrator.answers.hyper import hyper_answer
-    from scalewright.orchestrator.cli.asked import ask
+    from scalewright.orchestrator.cli.selection import ask
 
     asked = ask(place)
     runs = read_runs(asked.study, asked.experiment)
@@ -163,7 +163,7 @@ def design(
 ) -> None:
     """Say what a planned grid can tell, before it is run. Example: scalewright design experiments.yaml"""
     from scalewright.orchestrator.answers.design import design_answer, planned_points, read_assumed
-    from scalewright.orchestrator.cli.asked import find
+    from scalewright.orchestrator.cli.selection import find
 
     asked = find(str(file))
     answer = design_answer(planned_points(file), read_assumed(assume), scatter)
@@ -176,7 +176,7 @@ def forecast(place: PLACE = DEFAULT_PLACE, as_json: JSON = False) -> None:
     from scalewright.db.frames import runs as list_runs
     from scalewright.orchestrator.analysis.fits import read_runs
     from scalewright.orchestrator.answers.forecast import forecast_answer
-    from scalewright.orchestrator.cli.asked import ask
+    from scalewright.orchestrator.cli.selection import ask
 
     asked = ask(place)
     runs = read_runs(asked.study, asked.experiment)
@@ -187,7 +187,7 @@ def forecast(place: PLACE = DEFAULT_PLACE, as_json: JSON = False) -> None:
 
 def figures(place: PLACE = DEFAULT_PLACE, as_json: JSON = False) -> None:
     """Redraw the figures of an experiment and their page. Example: scalewright figures experiments.yaml"""
-    from scalewright.orchestrator.cli.asked import ask
+    from scalewright.orchestrator.cli.selection import ask
     from scalewright.orchestrator.report.page import report_experiment
     from scalewright.orchestrator.report.tables import print_json
 
@@ -201,7 +201,7 @@ def figures(place: PLACE = DEFAULT_PLACE, as_json: JSON = False) -> None:
 
 def report(place: PLACE = DEFAULT_PLACE, as_json: JSON = False) -> None:
     """Write the page of an experiment: findings, tables, figures. Example: scalewright report experiments.yaml"""
-    from scalewright.orchestrator.cli.asked import ask
+    from scalewright.orchestrator.cli.selection import ask
     from scalewright.orchestrator.report.page import report_experiment
     from scalewright.orchestrator.report.tables import print_json
 

@@ -27,7 +27,7 @@ def inspect(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Ask what each layer of a run does, and what its removal costs. Example: scalewright inspect 3f2a --gates kept"""
-    from scalewright.orchestrator.cli.targets import find_study
+    from scalewright.orchestrator.cli.selection import find_study
     from scalewright.orchestrator.train.inspect_run import inspect_run
 
     found = inspect_run(find_study([of] if of else [])[0], run, gates=gates, n_windows=windows)
@@ -57,7 +57,7 @@ def export_checkpoint(
     to: Annotated[Path | None, typer.Option(help="Folder to write; by default export/RUN in the study.")] = None,
 ) -> None:
     """Write a run as a stock Llama checkpoint, gates folded. Example: scalewright export-checkpoint 3f2a --to llama"""
-    from scalewright.orchestrator.cli.targets import find_study
+    from scalewright.orchestrator.cli.selection import find_study
     from scalewright.orchestrator.train.inspect_run import export_checkpoint as export
 
     print(export(find_study([of] if of else [])[0], run, to))

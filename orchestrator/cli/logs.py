@@ -20,7 +20,7 @@ LOOK_S = 3.0
 
 def print_logs(run: str, *, follow: bool, n_lines: int) -> None:
     """Print the end of a run's log, and what is added until its job is over; raises UserError where there is none."""
-    from scalewright.orchestrator.cli.targets import resolve
+    from scalewright.orchestrator.cli.selection import resolve
 
     target = resolve([run])
     run_id = target.run_ids[0]

@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
 
 def database_of(place: str | None) -> str:
-    from scalewright.orchestrator.cli.lookup import study_of_database
+    from scalewright.orchestrator.cli.selection import study_of_database
 
     return study_of_database(place).database
 
@@ -70,7 +70,7 @@ def stats(place: PLACE = None, as_json: JSON = False) -> None:
 
 def rebuild(place: PLACE = None) -> None:
     """Read every journal anew; plans, fits, tags and notes stay. Example: scalewright db rebuild"""
-    from scalewright.orchestrator.cli.lookup import study_of_database
+    from scalewright.orchestrator.cli.selection import study_of_database
     from scalewright.orchestrator.errors import Partial
     from scalewright.orchestrator.sync.sync import rebuild as rebuild_study
 

@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 def sync(place: PLACE = None, as_json: JSON = False) -> None:
     """Read what jobs wrote into the database. Example: scalewright sync experiments.yaml"""
-    from scalewright.orchestrator.cli.targets import find_study
+    from scalewright.orchestrator.cli.selection import find_study
     from scalewright.orchestrator.errors import Partial
     from scalewright.orchestrator.jobs.observe import look_at_jobs
     from scalewright.orchestrator.sync.sync import sync as sync_study
@@ -69,7 +69,7 @@ def runs(
 ) -> None:
     """List runs. Example: scalewright runs experiments.yaml --where "n_params < 1e8 and loss < 3" --sort loss_nats"""
     from scalewright.db import frames
-    from scalewright.orchestrator.cli.lookup import open_study
+    from scalewright.orchestrator.cli.selection import open_study
     from scalewright.orchestrator.sync.export_tables import write_table
 
     one_format(as_json, as_csv, parquet is not None)
@@ -116,7 +116,7 @@ def pick(frame: "pd.DataFrame", columns: str, *, everything: bool) -> "pd.DataFr
 def show(run: RUN, of: OF = None, metric: str = "loss_nats", as_json: JSON = False) -> None:
     """Show one run: spec, attempts, evaluations, curve. Example: scalewright show 3f2a"""
     from scalewright.db.frames import resolve_run
-    from scalewright.orchestrator.cli.lookup import open_study
+    from scalewright.orchestrator.cli.selection import open_study
     from scalewright.orchestrator.report.run_page import describe, page_lines
 
     database = open_study(of).database
@@ -131,7 +131,7 @@ def show(run: RUN, of: OF = None, metric: str = "loss_nats", as_json: JSON = Fal
 def curve(run: RUNS, metric: str = "loss_nats", of: OF = None, as_json: JSON = False, as_csv: CSV = False) -> None:
     """Plot a metric of runs, or print its values. Example: scalewright curve 3f2a 91bc --metric grad_norm --csv"""
     from scalewright.db.frames import curves, resolve_run
-    from scalewright.orchestrator.cli.lookup import open_study
+    from scalewright.orchestrator.cli.selection import open_study
     from scalewright.orchestrator.report.run_page import curve_plot
 
     one_format(as_json, as_csv)
@@ -146,7 +146,7 @@ def curve(run: RUNS, metric: str = "loss_nats", of: OF = None, as_json: JSON = F
 def diff(first: RUN, second: RUN, of: OF = None, as_json: JSON = False) -> None:
     """Show what differs between two runs, in spec and result. Example: scalewright diff 3f2a 91bc"""
     from scalewright.db.frames import resolve_run
-    from scalewright.orchestrator.cli.lookup import open_study
+    from scalewright.orchestrator.cli.selection import open_study
     from scalewright.orchestrator.report.run_page import differences
 
     database = open_study(of).database
@@ -165,7 +165,7 @@ def query(
     """Ask the database in SQL, reading only. Example: scalewright query "select * from final_losses" --csv"""
     from scalewright.db.engine import open_database
     from scalewright.db.query import parse_parameters, run_query
-    from scalewright.orchestrator.cli.lookup import open_study
+    from scalewright.orchestrator.cli.selection import open_study
 
     one_format(as_json, as_csv)
     name = open_study(of).study.database
@@ -183,7 +183,7 @@ def export(
     place: Annotated[str | None, typer.Option("--of", help="A YAML file or an experiment's name.")] = None,
 ) -> None:
     """Write final losses to a file, or copy the whole database. Example: scalewright export points.csv"""
-    from scalewright.orchestrator.cli.lookup import open_study
+    from scalewright.orchestrator.cli.selection import open_study
     from scalewright.orchestrator.sync.export_tables import export as export_to
 
     reading = open_study(place)
@@ -199,7 +199,7 @@ def import_points(
     as_json: JSON = False,
 ) -> None:
     """Take anyone's points into the database. Example: scalewright import points.csv --as paper --columns loss=final"""
-    from scalewright.orchestrator.cli.targets import find_study
+    from scalewright.orchestrator.cli.selection import find_study
     from scalewright.orchestrator.sync.import_points import import_file, parse_columns
 
     study = find_study([of] if of else [])[0]
@@ -218,7 +218,7 @@ def tag(
     """Put tags on a run, or take them off. Example: scalewright tag 3f2a best"""
     from scalewright.db.frames import resolve_run, tags
     from scalewright.db.store import add_tag, remove_tag
-    from scalewright.orchestrator.cli.lookup import open_study
+    from scalewright.orchestrator.cli.selection import open_study
 
     database = open_study(of, fresh=False).database
     run_id = resolve_run(database, run)
@@ -231,7 +231,7 @@ def note(run: RUN, text: str, of: OF = None) -> None:
     """Write a note about a run. Example: scalewright note 3f2a "loss spike at step 900: bad node" """
     from scalewright.db.frames import resolve_run
     from scalewright.db.store import add_note
-    from scalewright.orchestrator.cli.lookup import open_study
+    from scalewright.orchestrator.cli.selection import open_study
 
     database = open_study(of, fresh=False).database
     run_id = resolve_run(database, run)

@@ -11,7 +11,8 @@ STARTER_FILE = "experiments.yaml"
 def write_starter(folder: Path, *, full: bool = False) -> Path:
     """Write the starter into the folder, making it where needed; raise UserError rather than overwrite a file."""
     path = folder / STARTER_FILE
-    template = resources.files("orchestrator") / "templates" / ("full.yaml" if full else "starter.yaml")
+    templates = resources.files("scalewright.orchestrator.config") / "templates"
+    template = templates / ("full.yaml" if full else "starter.yaml")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with path.open("x", encoding="utf-8") as file:

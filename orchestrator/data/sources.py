@@ -66,7 +66,7 @@ def expand(path: Path) -> list[Path]:
 
 def default_corpus() -> Path:
     """Return the path of the corpus that is installed with the project."""
-    return Path(str(resources.files("orchestrator") / "corpus" / f"{DEFAULT_CORPUS}.jsonl.xz"))
+    return Path(str(resources.files("scalewright.orchestrator.data") / "corpus" / f"{DEFAULT_CORPUS}.jsonl.xz"))
 
 
 def suffix_of_text(path: Path) -> str:

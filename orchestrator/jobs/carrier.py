@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scalewright.orchestrator.files import read_json, write_json
 from scalewright.orchestrator.jobs import slurm_commands
 from scalewright.orchestrator.jobs.lanes import run_lanes
-from scalewright.orchestrator.jobs.records import Pack, read_json, write_json
+from scalewright.orchestrator.jobs.records import Pack
 from scalewright.orchestrator.jobs.snapshot import check_snapshot
 from scalewright.orchestrator.runs import signals
 from scalewright.orchestrator.runs.job_environment import job_place

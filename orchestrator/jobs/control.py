@@ -13,9 +13,9 @@ from pathlib import Path
 from scalewright.db import frames
 from scalewright.db.engine import Database
 from scalewright.db.store import set_run_states
-from scalewright.orchestrator.cli.targets import Target
+from scalewright.orchestrator.files import write_json
 from scalewright.orchestrator.jobs import local, slurm_commands
-from scalewright.orchestrator.jobs.records import Chunk, Pack, read_chunks, write_json
+from scalewright.orchestrator.jobs.records import Chunk, Pack, read_chunks
 from scalewright.orchestrator.runs.journal import attempts_in
 from scalewright.orchestrator.study import Study
 
@@ -24,6 +24,16 @@ IN_A_JOB = frozenset({"claimed", "queued", "running"})
 WISHES = {"cancel": "cancelled", "hold": "held"}
 PAUSE_S = 60.0
 CANCEL_WAIT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """A study with its open database, and the runs meant (None: all of the study)."""
+
+    study: Study
+    database: Database
+    experiment: str | None
+    run_ids: list[str]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scalewright.orchestrator.jobs.records import Pack, read_json, write_json
+from scalewright.orchestrator.files import read_json, write_json
+from scalewright.orchestrator.jobs.records import Pack
 from scalewright.orchestrator.runs import signals
 from scalewright.orchestrator.runs.job_environment import job_place
 from scalewright.orchestrator.runs.journal import Journal

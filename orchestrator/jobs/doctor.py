@@ -241,7 +241,7 @@ srun --output={folder}/log --open-mode=append {python} -m scalewright.orchestrat
 
 def job_probe(folder: Path) -> Iterator[Finding]:
     """Send a job that signals itself, requeues itself and reports from its second life."""
-    from scalewright.orchestrator.jobs.snapshot import code_root
+    from scalewright.orchestrator.code import code_root
 
     with tempfile.TemporaryDirectory(dir=folder, prefix=".doctor-") as scratch:
         script = Path(scratch) / "probe.sh"

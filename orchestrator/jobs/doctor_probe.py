@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from scalewright.orchestrator.jobs.records import read_json, write_json
+from scalewright.orchestrator.files import read_json, write_json
 from scalewright.orchestrator.runs import signals
 
 WAIT_S = 30.0

@@ -13,7 +13,7 @@ from scalewright.orchestrator.runs import signals
 if TYPE_CHECKING:
     from scalewright.orchestrator.train.ranks import Ranks
 
-ROOMS = ("models", "orchestrator")
+ROOMS = ("scalewright.models", "scalewright.orchestrator")
 
 BeforeRun = Callable[[Path], str | None]
 AfterRun = Callable[[Path, str, str | None], None]

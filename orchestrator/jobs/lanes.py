@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from scalewright.orchestrator.jobs.records import Pack, read_json, write_json
+from scalewright.orchestrator.files import read_json, write_json
+from scalewright.orchestrator.jobs.records import Pack
 from scalewright.orchestrator.runs import signals
 from scalewright.orchestrator.runs.job_environment import job_place
 from scalewright.orchestrator.runs.processes import Process

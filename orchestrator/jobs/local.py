@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from scalewright.orchestrator.errors import UserError
-from scalewright.orchestrator.jobs.records import Chunk, Pack, chunk_path, read_json
+from scalewright.orchestrator.files import read_json
+from scalewright.orchestrator.jobs.records import Chunk, Pack, chunk_path
 from scalewright.orchestrator.runs.processes import Process
 
 FOREVER_MIN = 60 * 24 * 365

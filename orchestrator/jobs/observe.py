@@ -12,11 +12,12 @@ from pathlib import Path
 from scalewright.db.engine import Database
 from scalewright.db.frames import claims, strays
 from scalewright.db.store import claim_runs, set_run_states
+from scalewright.orchestrator.files import read_json
 from scalewright.orchestrator.jobs import local
 from scalewright.orchestrator.jobs import slurm_states as slurm_facts
 from scalewright.orchestrator.jobs.carrier import say_finished
 from scalewright.orchestrator.jobs.judge import Claim, JobFacts, Verdict, judge
-from scalewright.orchestrator.jobs.records import Chunk, Pack, read_chunks, read_json
+from scalewright.orchestrator.jobs.records import Chunk, Pack, read_chunks
 from scalewright.orchestrator.runs.processes import Process
 from scalewright.orchestrator.runs.run_files import RunFacts, job_name, read_run
 from scalewright.orchestrator.study import Study

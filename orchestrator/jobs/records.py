@@ -3,36 +3,16 @@
 jobs/<submission>/submission.json · <chunk>.json (one array or one launch) · <pack>/pack.json (what one job executes)
 """
 
-import os
 import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import orjson
 
+from scalewright.orchestrator.files import write_json
+
 PACK_FORMAT = 1
-
-
-def write_json(path: Path, record: Any, *, durable: bool = False) -> None:
-    """Write a record under a temporary name, then rename it; `durable` also flushes it to the disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
-    with temporary.open("wb") as file:
-        file.write(orjson.dumps(record, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    temporary.replace(path)
-
-
-def read_json(path: Path) -> Any:
-    """Read a record; None when it does not exist (yet)."""
-    try:
-        return orjson.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
 
 
 @dataclass(frozen=True)

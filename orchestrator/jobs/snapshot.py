@@ -7,9 +7,11 @@ import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from scalewright.orchestrator.code import code_root
 from scalewright.orchestrator.errors import UserError
-from scalewright.orchestrator.jobs.records import read_json, write_json
+from scalewright.orchestrator.files import read_json, write_json
 
+NAMESPACE = "scalewright"
 PACKAGES = ("orchestrator", "models", "fitting", "db")
 LEFT_OUT_FOLDERS = {"__pycache__", "corpus"}
 LEFT_OUT_SUFFIXES = {".pyc", ".pyo", ".tmp", ".swp"}
@@ -42,11 +44,6 @@ class Snapshot:
         return " ".join(parts)
 
 
-def code_root() -> Path:
-    """Return the folder whose packages this process runs."""
-    return Path(__file__).resolve().parent.parent
-
-
 def take_snapshot(snapshots_dir: Path, source: Path | None = None) -> Snapshot:
     """Copy the packages into `snapshots_dir/<content hash>`, or find that copy there already.
 
@@ -69,7 +66,8 @@ def content_of(root: Path) -> str:
 
 def code_files(source: Path) -> list[str]:
     """List the packages' files, sorted, relative to `source`: tracked, changed and untracked alike."""
-    found = (path for package in PACKAGES for path in (source / package).rglob("*"))
+    home = source / NAMESPACE
+    found = (*home.glob("*"), *(path for package in PACKAGES for path in (home / package).rglob("*")))
     kept = (path.relative_to(source) for path in found if path.is_file() and path.suffix not in LEFT_OUT_SUFFIXES)
     return sorted(path.as_posix() for path in kept if not LEFT_OUT_FOLDERS & set(path.parts))
 
@@ -99,7 +97,8 @@ def write_copy(files: dict[str, bytes], root: Path, record: Snapshot) -> None:
 
 def describe_source(source: Path, root: Path, content: str, n_files: int) -> Snapshot:
     commit = git(source, "rev-parse", "HEAD")
-    changes = (git(source, "status", "--porcelain", "--untracked-files=all", "--", *PACKAGES) or "").splitlines()
+    places = ("--untracked-files=all", "--", NAMESPACE, *PACKAGES)
+    changes = (git(source, "status", "--porcelain", *places) or "").splitlines()
     untracked = [line[3:] for line in changes if line.startswith("??")]
     dirty = any(not line.startswith("??") for line in changes)
     return Snapshot(str(root), content, commit, dirty, untracked, n_files)

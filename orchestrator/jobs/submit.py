@@ -11,8 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from scalewright.db.engine import Database
 from scalewright.db.store import SubmittedJob, claim_runs, record_submission, set_run_states
+from scalewright.orchestrator.code import code_root
 from scalewright.orchestrator.config.resources import Profile, Resources, Retry
 from scalewright.orchestrator.errors import Partial, UserError
+from scalewright.orchestrator.files import read_json, write_json
 from scalewright.orchestrator.jobs import inline, local, slurm
 from scalewright.orchestrator.jobs.lanes import write_lanes
 from scalewright.orchestrator.jobs.packing import (
@@ -25,9 +27,9 @@ from scalewright.orchestrator.jobs.packing import (
     group,
     take_turns,
 )
-from scalewright.orchestrator.jobs.records import Chunk, Pack, read_chunks, read_json, write_json
+from scalewright.orchestrator.jobs.records import Chunk, Pack, read_chunks
 from scalewright.orchestrator.jobs.slurm_commands import Limits
-from scalewright.orchestrator.jobs.snapshot import Snapshot, code_root, take_snapshot
+from scalewright.orchestrator.jobs.snapshot import Snapshot, take_snapshot
 from scalewright.orchestrator.plan.runs import PlannedRun
 from scalewright.orchestrator.runs.processes import Process
 from scalewright.orchestrator.runs.spec import SPEC_FORMAT

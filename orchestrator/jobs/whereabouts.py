@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from scalewright.orchestrator.jobs.records import Pack, read_chunks, read_json
+from scalewright.orchestrator.files import read_json
+from scalewright.orchestrator.jobs.records import Pack, read_chunks
 from scalewright.orchestrator.study import Study
 
 

@@ -7,12 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from scalewright import fitting
 from scalewright.orchestrator.report.html import Table, write_whole
 from scalewright.orchestrator.report.page import Page
 from scalewright.orchestrator.study import Study
 
 NAME = "report.json"
-CODE = ("analyze", "cautions", "findings", "pages", "pair_text", "pairs", "pictures", "report", "wording")
 
 
 def page_key(study: Study, experiment: str, compare: Sequence[tuple[str, str]]) -> str:
@@ -33,10 +33,13 @@ def page_key(study: Study, experiment: str, compare: Sequence[tuple[str, str]]) 
 
 
 def code_files() -> list[Path]:
-    """List the sources that a page depends on: fitting, and the modules here that analyse, word and lay out."""
+    """List the sources that a page depends on: what fits, analyses, words and lays out."""
     here = Path(__file__).parent
-    own = [here / f"{name}.py" for name in CODE]
-    return [*own, *sorted((here / "templates").glob("*.j2")), *sorted((here.parent / "fitting").rglob("*.py"))]
+    folders = (here, here.parent / "analysis", Path(str(fitting.__file__)).parent)
+    return [
+        *sorted((here / "templates").glob("*.j2")),
+        *(path for each in folders for path in sorted(each.rglob("*.py"))),
+    ]
 
 
 def write_page(page: Page, key: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scalewright.orchestrator.jobs.records import read_json, write_json
+from scalewright.orchestrator.files import read_json, write_json
 from scalewright.orchestrator.runs.job_environment import job_place
 from scalewright.orchestrator.runs.processes import Process
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from scalewright.orchestrator.jobs.records import read_json
+from scalewright.orchestrator.files import read_json
 from scalewright.orchestrator.runs.journal import attempts_in, journal_path
 
 TAIL_BYTES = 65536

@@ -2,10 +2,14 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scalewright.orchestrator.errors import UserError
+
 RUN_ID_CHARACTERS = 16
+SHORTEST_PREFIX = 4
 SPEC_FORMAT = 1
 
 
@@ -46,3 +50,15 @@ class RunSpec:
     @property
     def n_steps(self) -> int:
         return int(self.training["n_tokens"]) // self.batch_tokens
+
+
+def match(prefix: str, known: Sequence[str]) -> str:
+    """Return the one run id that begins with `prefix`; raises UserError where none or several do."""
+    found = [run_id for run_id in known if run_id.startswith(prefix)]
+    if len(prefix) < SHORTEST_PREFIX or not found:
+        raise UserError(
+            f"{prefix}: no run, experiment or file (a run's id needs its first {SHORTEST_PREFIX} characters)"
+        )
+    if len(found) > 1:
+        raise UserError(f"{prefix}: {len(found)} runs begin so ({', '.join(found[:3])} ...); write more characters")
+    return found[0]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewright.orchestrator.errors import UserError
-from scalewright.orchestrator.jobs.records import read_json
+from scalewright.orchestrator.files import read_json
 from scalewright.orchestrator.runs.spec import RunSpec
 
 

@@ -12,9 +12,9 @@ from scalewright.models.diagnostics import collect
 from scalewright.models.export import to_llama
 from scalewright.models.inspection import can_fold, factor_errors, layer_importance, strange_norms
 from scalewright.models.transformer import Transformer
-from scalewright.orchestrator.cli.targets import match
 from scalewright.orchestrator.data.tokenizers import TOKENIZER_FILE
 from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.runs.spec import match
 from scalewright.orchestrator.study import Study
 from scalewright.orchestrator.train import checkpoint, process
 from scalewright.orchestrator.train.assemble import build_model, open_data, open_validation

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scalewright.orchestrator.code import code_root
 from scalewright.orchestrator.runs.journal import Journal
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = (sys.executable, "-m", "scalewright.orchestrator.train.mirror_process")
 FIRST_WAIT_S = 20.0  # at most, until the loggers are imported: else that would count as training time
 LAST_WAIT_S = 12.0  # for the last records of a run; the other process gives up a little before
@@ -79,7 +79,7 @@ class Mirrors:
         process.stdout.close()
 
     def _start(self) -> Any:
-        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+        paths = [str(code_root()), os.environ.get("PYTHONPATH", "")]
         quiet = {"WANDB_SILENT": "true"}
         own = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         try:

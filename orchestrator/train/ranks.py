@@ -17,6 +17,7 @@ import torch
 import torch.distributed as distributed
 import torch.distributed.nn.functional  # before any group: its functions would keep the group as a default argument
 
+from scalewright.orchestrator.code import code_root
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.train.tasks import rank_of_task
 
@@ -116,7 +117,7 @@ def join(rank: int, size: int, meeting: Path, started: list["subprocess.Popen[by
 def start(rank: int, size: int, meeting: Path) -> "subprocess.Popen[bytes]":
     """Start one more process on this node; a signal to the job is rank 0's alone."""
     command = [sys.executable, "-m", "scalewright.orchestrator.train.follow", str(rank), str(size), str(meeting)]
-    root = str(Path(__file__).parents[2])
+    root = str(code_root())
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, preexec_fn=ignore_signals)
 

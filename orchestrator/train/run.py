@@ -12,7 +12,7 @@ from typing import Any
 import lightning
 import torch
 
-from scalewright.orchestrator.jobs.records import read_json
+from scalewright.orchestrator.files import read_json
 from scalewright.orchestrator.runs import signals
 from scalewright.orchestrator.runs.job_environment import job_place
 from scalewright.orchestrator.runs.journal import Journal

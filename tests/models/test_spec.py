@@ -138,7 +138,8 @@ def test_unknown_names_of_counts_are_refused_with_the_valid_ones():
 
 def test_planning_a_model_imports_no_torch():
     code = (
-        "import sys; from scalewright.models.spec import ModelSpec; from scalewright.models.count import flops_per_token;"
+        "import sys; from scalewright.models.spec import ModelSpec;"
+        "from scalewright.models.count import flops_per_token;"
         "flops_per_token(ModelSpec(16, 2, 2, 19, 12, method='angpt')); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

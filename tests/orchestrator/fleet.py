@@ -5,10 +5,11 @@ import time
 
 from scalewright.db import store
 from scalewright.db.engine import open_database
-from scalewright.orchestrator.cli.targets import Target
+from scalewright.orchestrator.cli.selection import Target
+from scalewright.orchestrator.files import read_json, write_json
 from scalewright.orchestrator.jobs import local
 from scalewright.orchestrator.jobs.observe import refresh
-from scalewright.orchestrator.jobs.records import read_chunks, read_json, write_json
+from scalewright.orchestrator.jobs.records import read_chunks
 from scalewright.orchestrator.jobs.submit import Order, submit
 from scalewright.orchestrator.plan.runs import PlannedRun
 from scalewright.orchestrator.runs.spec import RunSpec

@@ -2,8 +2,9 @@
 
 import pytest
 
+from scalewright.orchestrator.files import write_json
 from scalewright.orchestrator.jobs import carrier
-from scalewright.orchestrator.jobs.records import Pack, write_json
+from scalewright.orchestrator.jobs.records import Pack
 from scalewright.orchestrator.runs.journal import Journal
 
 ERROR = "RuntimeError: x"

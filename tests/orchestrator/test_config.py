@@ -159,7 +159,7 @@ def test_the_demo_is_a_good_experiment():
 
 @pytest.mark.parametrize("name", ["starter.yaml", "full.yaml"])
 def test_every_template_is_a_good_experiment(name):
-    load_experiment(ROOT / "orchestrator" / "templates" / name)
+    load_experiment(ROOT / "orchestrator" / "config" / "templates" / name)
 
 
 def yaml_blocks() -> list[str]:
@@ -184,7 +184,7 @@ def test_every_example_in_the_reference_is_good(block):
 
 def test_every_key_is_in_the_reference_and_in_the_full_template():
     reference = (ROOT / "docs" / "experiments-yaml.md").read_text()
-    template = (ROOT / "orchestrator" / "templates" / "full.yaml").read_text()
+    template = (ROOT / "orchestrator" / "config" / "templates" / "full.yaml").read_text()
     keys = [field.alias or name for name, field in Experiment.model_fields.items() if not field.exclude]
     assert [key for key in keys if f"`{key}`" not in reference] == []
     assert [key for key in keys if f"{key}:" not in template] == []

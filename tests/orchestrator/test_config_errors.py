@@ -167,7 +167,11 @@ def test_two_mistakes_are_told_as_the_first_and_how_many_more():
     assert message_of(text).endswith(" (and 1 more)")
 
 
-FULL = (Path(__file__).resolve().parents[2] / "orchestrator" / "templates" / "full.yaml").read_text().splitlines()
+FULL = (
+    (Path(__file__).resolve().parents[2] / "orchestrator" / "config" / "templates" / "full.yaml")
+    .read_text()
+    .splitlines()
+)
 RUBBISH = [
     "",
     "0",

@@ -248,7 +248,7 @@ def test_sync_says_what_it_did_and_another_at_work_is_partial(ids, say):
     assert json.loads(say("sync", "--json")[1])["n_errors"] == 0
     database = open_database("runs.sqlite")
     lease.acquire(database, lease.Owner(host="elsewhere"))
-    import scalewright.orchestrator.cli.reading as reading
+    from scalewright.orchestrator.cli import reading
 
     reading.SYNC_WAIT_S = 0.1
     code, _, err = say("sync")

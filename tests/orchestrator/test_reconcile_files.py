@@ -5,9 +5,10 @@ import threading
 
 import pytest
 
+from scalewright.orchestrator.files import read_json, write_json
 from scalewright.orchestrator.jobs.carrier import error_key
 from scalewright.orchestrator.jobs.lanes import lane_dir, write_lanes
-from scalewright.orchestrator.jobs.records import Chunk, Pack, read_chunks, read_json, write_json
+from scalewright.orchestrator.jobs.records import Chunk, Pack, read_chunks
 from scalewright.orchestrator.runs.job_environment import job_place
 from scalewright.orchestrator.runs.journal import Journal
 from scalewright.orchestrator.runs.ownership import new_token, take_ownership

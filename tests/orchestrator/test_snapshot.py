@@ -2,21 +2,26 @@
 
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from scalewright.orchestrator.code import code_root
 from scalewright.orchestrator.errors import UserError
-from scalewright.orchestrator.jobs.snapshot import PACKAGES, check_snapshot, code_root, take_snapshot
+from scalewright.orchestrator.jobs.snapshot import NAMESPACE, PACKAGES, check_snapshot, take_snapshot
 
 
 @pytest.fixture
 def source(tmp_path):
     root = tmp_path / "source"
+    (root / NAMESPACE).mkdir(parents=True)
+    (root / NAMESPACE / "__init__.py").write_text("")
     for package in PACKAGES:
-        (root / package).mkdir(parents=True)
+        (root / package).mkdir()
         (root / package / "__init__.py").write_text(f"NAME = '{package}'\n")
-    (root / "orchestrator" / "corpus").mkdir()
-    (root / "orchestrator" / "corpus" / "text.xz").write_bytes(b"large")
+        (root / NAMESPACE / package).symlink_to(Path("..") / package)
+    (root / "orchestrator" / "data" / "corpus").mkdir(parents=True)
+    (root / "orchestrator" / "data" / "corpus" / "text.xz").write_bytes(b"large")
     (root / "models" / "__pycache__").mkdir()
     (root / "models" / "__pycache__" / "x.pyc").write_bytes(b"stale")
     return root
@@ -33,7 +38,9 @@ def test_the_same_code_is_copied_once_and_other_code_elsewhere(source, tmp_path)
     (source / "models" / "__init__.py").write_text("NAME = 'other'\n")
     second = take_snapshot(tmp_path / "snapshots", source)
     assert second.content != first.content
-    assert "NAME = 'models'" in (tmp_path / "snapshots" / first.content / "models" / "__init__.py").read_text()
+    assert (
+        "NAME = 'models'" in (tmp_path / "snapshots" / first.content / NAMESPACE / "models" / "__init__.py").read_text()
+    )
 
 
 def test_writers_at_the_same_time_leave_one_whole_copy(source, tmp_path):
@@ -47,7 +54,7 @@ def test_neither_the_corpus_nor_caches_are_copied(source, tmp_path):
     snapshot = take_snapshot(tmp_path / "snapshots", source)
     names = {path.name for path in (tmp_path / "snapshots" / snapshot.content).rglob("*") if path.is_file()}
     assert names == {"__init__.py", "snapshot.json"}
-    assert snapshot.n_files == len(PACKAGES)
+    assert snapshot.n_files == len(PACKAGES) + 1
 
 
 def test_changed_and_untracked_files_are_included_and_said(source, tmp_path):
@@ -61,7 +68,7 @@ def test_changed_and_untracked_files_are_included_and_said(source, tmp_path):
     snapshot = take_snapshot(tmp_path / "snapshots", source)
     assert snapshot.commit == clean.commit and snapshot.dirty and snapshot.untracked == ["db/new.py"]
     assert "uncommitted changes" in snapshot.describe() and "db/new.py" in snapshot.describe()
-    assert (tmp_path / "snapshots" / snapshot.content / "db" / "new.py").read_text() == "new\n"
+    assert (tmp_path / "snapshots" / snapshot.content / NAMESPACE / "db" / "new.py").read_text() == "new\n"
 
 
 def test_a_job_refuses_code_that_changed_or_that_came_from_elsewhere(source, tmp_path):
@@ -69,13 +76,13 @@ def test_a_job_refuses_code_that_changed_or_that_came_from_elsewhere(source, tmp
     root = tmp_path / "snapshots" / snapshot.content
     with pytest.raises(UserError, match="imported its code from"):
         check_snapshot(root, snapshot.content)
-    (root / "fitting" / "__init__.py").write_text("tampered\n")
+    (root / NAMESPACE / "fitting" / "__init__.py").write_text("tampered\n")
     with pytest.raises(UserError, match="changed after it was submitted"):
         check_snapshot(root, snapshot.content)
 
 
 def test_this_code_passes_its_own_check():
-    import scalewright.orchestrator.jobs.snapshot as snapshot
+    from scalewright.orchestrator.jobs import snapshot
 
     files = {name: (code_root() / name).read_bytes() for name in snapshot.code_files(code_root())}
     check_snapshot(code_root(), snapshot.content_hash(files))

@@ -226,7 +226,7 @@ def test_a_submission_killed_at_any_step_is_finished_by_the_next_and_nothing_run
 
 
 def test_a_job_runs_the_code_of_its_submission_and_refuses_any_other(fleet, monkeypatch):
-    import scalewright.orchestrator.jobs.submit
+    from scalewright.orchestrator.jobs import submit
 
     one = fleet(2)
     receipt = one.submit(max_parallel=1)
@@ -236,10 +236,10 @@ def test_a_job_runs_the_code_of_its_submission_and_refuses_any_other(fleet, monk
 
     def tamper(*arguments):
         snapshot = take_snapshot(*arguments)
-        (Path(snapshot.root) / "models" / "__init__.py").write_text("tampered = True\n")
+        (Path(snapshot.root) / "scalewright" / "models" / "__init__.py").write_text("tampered = True\n")
         return snapshot
 
-    monkeypatch.setattr(scalewright.orchestrator.jobs.submit, "take_snapshot", tamper)
+    monkeypatch.setattr(submit, "take_snapshot", tamper)
     one.runs = [planned_run(99)]
     record(one.database, one.runs)
     one.submit()

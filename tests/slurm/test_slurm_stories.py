@@ -11,8 +11,9 @@ from cluster import wait_until
 from slurm_site import Site
 
 from scalewright.orchestrator.config.resources import Retry
+from scalewright.orchestrator.files import read_json
 from scalewright.orchestrator.jobs.control import stop, take_back
-from scalewright.orchestrator.jobs.records import read_chunks, read_json
+from scalewright.orchestrator.jobs.records import read_chunks
 from scalewright.orchestrator.runs.run_files import read_run
 
 pytestmark = pytest.mark.xdist_group("slurm")

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-import scalewright.orchestrator
+from scalewright.orchestrator.code import code_root
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.jobs.job import run_pack
 from scalewright.orchestrator.jobs.records import Pack
 from scalewright.orchestrator.runs import signals
 from scalewright.orchestrator.train.system import System
 
-ROOT = Path(orchestrator.__file__).parent.parent
+ROOT = code_root()
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-import scalewright.orchestrator
+from scalewright.orchestrator.code import code_root
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.jobs.job import run_pack
 from scalewright.orchestrator.jobs.records import Pack
@@ -22,7 +22,7 @@ from scalewright.orchestrator.train.run import train
 from scalewright.orchestrator.train.system import System
 from scalewright.orchestrator.train.tasks import rank_of_task
 
-ROOT = Path(orchestrator.__file__).parent.parent
+ROOT = code_root()
 
 
 def loss_of(run_dir: Path) -> float:

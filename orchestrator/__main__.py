@@ -1,5 +1,0 @@
-"""`python -m orchestrator` is the `scalewright` command."""
-
-from scalewright.orchestrator.cli import main
-
-main()

@@ -1,0 +1,133 @@
+"""What a verb's names mean: a YAML file, an experiment, runs by the start of their ids, a database by path or URL."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from scalewright.db import frames
+from scalewright.db.engine import Database, open_database
+from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.jobs.control import Target
+from scalewright.orchestrator.runs.spec import match
+from scalewright.orchestrator.study import Asked, Study
+
+SQLITE_HEADER = b"SQLite format 3\0"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An open database, its study, and the experiment that was named, if any."""
+
+    study: Study
+    database: Database
+    experiment: str | None
+
+
+def open_study(place: str | None = None, *, fresh: bool = True) -> Reading:
+    """Open the study of `place`: a YAML file, or the name of an experiment in this folder's database.
+
+    fresh: sync first; what a person should be told goes to stderr. Raises DbError for a missing database.
+    """
+    study, experiment = find_study([place] if place else [])
+    open_database(study.database, create=False).close()
+    if fresh:
+        from scalewright.orchestrator.jobs.observe import refresh
+
+        for line in refresh(study):
+            print(line, file=sys.stderr)
+    return Reading(study, open_database(study.database, create=False), experiment or place)
+
+
+def study_of_database(place: str | None) -> Study:
+    """Find the study whose database is meant: a URL, a SQLite file, a YAML file or a folder; by default this folder."""
+    if place and ("://" in place or is_sqlite(Path(place))):
+        folder = Path(place).parent if "://" not in place else Path.cwd()
+        return Study.at(folder, database=place if "://" in place else str(Path(place).resolve()))
+    if place and Path(place).is_dir():
+        return Study.at(place)
+    return find_study([place] if place else [])[0]
+
+
+def is_sqlite(path: Path) -> bool:
+    """Tell whether a file is a SQLite database, or is named like one where it does not exist yet."""
+    if not path.is_file():
+        return path.suffix in (".sqlite", ".sqlite3", ".db")
+    with path.open("rb") as file:
+        return file.read(len(SQLITE_HEADER)) == SQLITE_HEADER
+
+
+def find_study(names: Sequence[str]) -> tuple[Study, str | None]:
+    """Find the study of the first name that is a YAML file, else of the current folder; and the file's experiment."""
+    for name in names:
+        if Path(name).is_file():
+            from scalewright.orchestrator.config.experiment import load_experiment
+            from scalewright.orchestrator.plan.make import study_of
+
+            experiment = load_experiment(name)
+            return study_of(experiment), experiment.name
+        if name.endswith((".yaml", ".yml")):
+            raise UserError(f"{name}: no such file (make a starter with: scalewright init)")
+    return Study.at(), None
+
+
+def resolve(names: Sequence[str]) -> Target:
+    """Find the runs that `names` mean; nothing named means every run of the study in this folder.
+
+    Raises UserError for a name that fits nothing, or more than one run.
+    """
+    study, experiment = find_study(names)
+    database = open_database(study.database, create=False)
+    known = frames.runs(database)["run_id"].tolist()
+    experiments = set(frames.experiments(database)["name"])
+    chosen: list[str] = []
+    for name in names:
+        if Path(name).is_file():
+            chosen += frames.progress(database, experiment)["run_id"].tolist()
+        elif name in experiments:
+            experiment = name
+            chosen += frames.progress(database, name)["run_id"].tolist()
+        else:
+            chosen.append(match(name, known))
+    return Target(study, database, experiment, list(dict.fromkeys(chosen)) if names else known)
+
+
+def ask(place: str, *, sync: bool = True) -> Asked:
+    """Find the experiment and sync its study; what a person should be told goes to stderr.
+
+    Raises UserError for a file that is not there, DbError for an unknown name or a missing database.
+    """
+    asked = find(place)
+    require_experiment(asked)
+    if sync:
+        from scalewright.orchestrator.jobs.observe import refresh
+
+        for line in refresh(asked.study):
+            print(line, file=sys.stderr)
+    return asked
+
+
+def find(place: str) -> Asked:
+    if Path(place).is_file():
+        from scalewright.orchestrator.config.experiment import load_experiment
+        from scalewright.orchestrator.plan.make import study_of
+
+        experiment = load_experiment(place)
+        pairs = tuple((pair.method, pair.baseline) for pair in experiment.compare)
+        return Asked(study_of(experiment), experiment.name, pairs)
+    if place.endswith((".yaml", ".yml")):
+        raise UserError(f"{place}: no such file (make a starter with: scalewright init)")
+    return Asked(Study.at(), place)
+
+
+def require_experiment(asked: Asked) -> None:
+    """Raise DbError with the names that exist where the database does not know the experiment."""
+    from scalewright.db.engine import open_database
+    from scalewright.db.frames import experiment_numbers
+
+    database = open_database(asked.study.database, create=False)
+    try:
+        with database.read() as connection:
+            experiment_numbers(connection, asked.experiment)
+    finally:
+        database.close()

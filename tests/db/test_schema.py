@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -16,7 +17,7 @@ from scalewright.db.errors import DbError
 from scalewright.db.schema import METADATA, SCHEMA_VERSION
 from scalewright.db.views import VIEWS, create_views
 
-GOLDEN = sorted((upgrade.MIGRATIONS.parent.parent / "tests/db/golden").glob("schema_*.sql"))
+GOLDEN = sorted((Path(__file__).parent / "golden").glob("schema_*.sql"))
 
 
 def difference(database):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests" / "slurm"), str(ROOT / "tests" / "orchestrator"), str(ROOT)]
+sys.path[:0] = [str(ROOT / "tests" / "slurm"), str(ROOT / "tests" / "orchestrator" / "jobs"), str(ROOT)]
 
 from cluster import running_cluster, why_not  # noqa: E402
 from fleet import Fleet  # noqa: E402

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-for folder in (HERE, HERE.parent / "orchestrator"):
+for folder in (HERE, HERE.parent / "orchestrator" / "jobs"):
     sys.path.insert(0, str(folder))
 
 from cluster import running_cluster, why_not  # noqa: E402

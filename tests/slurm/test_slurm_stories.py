@@ -226,7 +226,7 @@ Site(Path({root!r}), 2).on("n1", pack=1)
 def a_submission_whose_reply_was_lost_is_adopted_and_not_repeated(cluster, folder):
     two = Site(folder, 2)
     here = Path(__file__).parent
-    script = LOST_REPLY.format(path=[str(here), str(here.parent / "orchestrator")], root=str(folder))
+    script = LOST_REPLY.format(path=[str(here), str(here.parent / "orchestrator" / "jobs")], root=str(folder))
     killed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert killed.returncode == 9, killed.stderr
     assert two.on("n1").n_claimed == 0
@@ -240,7 +240,7 @@ def a_submission_that_never_reached_the_cluster_is_made_again(cluster, folder):
     one = Site(folder, 1)
     here = Path(__file__).parent
     script = LOST_REPLY.replace("Chunk.with_job_id =", "import submitit; submitit.SlurmExecutor.submit_array =")
-    script = script.format(path=[str(here), str(here.parent / "orchestrator")], root=str(folder))
+    script = script.format(path=[str(here), str(here.parent / "orchestrator" / "jobs")], root=str(folder))
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 9
     assert one.on("n1").n_claimed == 0  # too early to be sure
     chunk = read_chunks(one.study.jobs_dir)[0]

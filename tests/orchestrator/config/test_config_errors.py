@@ -168,7 +168,7 @@ def test_two_mistakes_are_told_as_the_first_and_how_many_more():
 
 
 FULL = (
-    (Path(__file__).resolve().parents[2] / "orchestrator" / "config" / "templates" / "full.yaml")
+    (Path(__file__).resolve().parents[3] / "orchestrator" / "config" / "templates" / "full.yaml")
     .read_text()
     .splitlines()
 )

@@ -9,7 +9,7 @@ from scalewright.orchestrator.config.resources import Profile
 from scalewright.orchestrator.config.values import Extent
 from scalewright.orchestrator.config.yaml_text import parse_yaml
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TEN_LINES = """\
 experiment: first
 sizes:

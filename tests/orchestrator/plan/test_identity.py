@@ -9,7 +9,7 @@ from scalewright.orchestrator.config.experiment import read_experiment
 from scalewright.orchestrator.plan.runs import plan_runs
 from scalewright.orchestrator.runs.spec import RunSpec
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "run_ids.json"
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "run_ids.json"
 BASE = """\
 experiment: i
 sizes:

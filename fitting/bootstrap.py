@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from scalewright.fitting.errors import FittingError
-from scalewright.fitting.fit import FitSettings, lay_out
+from scalewright.fitting.fit import coordinates_of, problem_of
 from scalewright.fitting.frame import Points, unknown
 from scalewright.fitting.problem import resolve
 from scalewright.fitting.result import FitResult, Parameter
@@ -66,13 +66,10 @@ def bootstrap(points: Points, result: FitResult, n_draws: int = 4000, *, seed: i
     The same seed gives the same draws. Raises FittingError for points that the fit did not use, or fewer than two
     draws.
     """
-    if points.data_hash() != result.provenance.data_hash:
-        raise FittingError("bootstrap needs the points of the fit: their data hashes differ")
     if n_draws < 2:
         raise FittingError(f"a bootstrap needs two draws or more, got {n_draws}")
-    problem = lay_out(points, result.law)
-    objective = FitSettings(result.objective, result.delta if result.objective == "huber" else None).resolve()
-    centred = np.asarray(np.linalg.solve(problem.to_raw, result.estimate.theta), dtype=np.float64)
+    problem, objective = problem_of(points, result), result.settings.resolve()
+    centred = coordinates_of(problem, result)
     clusters = pd.factorize(points.frame["run_id"])[0].astype(np.intp)
     theta = resolve(problem, objective, centred, pair_weights(clusters, n_draws, seed))
     draws = theta @ problem.to_raw.T

@@ -145,7 +145,9 @@ def test_held_parameters_stay_and_the_others_adapt():
     result = fit(frame, fixed={"E": 1.8, "alpha": 0.35})
     assert result.value("E") == 1.8 and result.params["E"].interval == "fixed" and result.params["E"].se == 0
     assert abs(result.value("A") - 480) < 4 * result.params["A"].se
-    assert result.params["beta"].se < fit(frame).params["beta"].se
+    frames = [grid(5, 4, noise=0.002, seed=seed) for seed in range(9)]
+    shrunk = [fit(f, fixed={"E": 1.8, "alpha": 0.35}).params["beta"].se / fit(f).params["beta"].se for f in frames]
+    assert np.median(shrunk) < 1
     with pytest.raises(FittingError, match="unknown parameter 'gamma'"):
         fit(frame, fixed={"gamma": 1.0})
 

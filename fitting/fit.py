@@ -118,6 +118,7 @@ def fit_points(points: Points, law: Law, settings: FitSettings) -> FitResult:
         notes=interval_notes(problem, robust, noise, points),
         settings=settings,
         range=seen_range(points),
+        shared=robust.shared,
     )
 
 

@@ -18,6 +18,7 @@ from scalewright.fitting.errors import FittingError
 from scalewright.fitting.frame import FLOPS_PER_PARAMETER_TOKEN, Exclusion, PointRules, unknown
 from scalewright.fitting.laws import Law
 from scalewright.fitting.problem import Certificate
+from scalewright.fitting.robust import Shared
 from scalewright.fitting.settings import FitSettings
 from scalewright.fitting.uncertainty import Noise, t_quantile
 
@@ -120,6 +121,7 @@ class FitResult:
     range: Mapping[str, tuple[float, float]]
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    shared: Shared | None = None
 
     @property
     def excluded(self) -> tuple[Exclusion, ...]:

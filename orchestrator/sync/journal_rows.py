@@ -151,6 +151,8 @@ def saw(part: JournalPart, record: Mapping[str, Any], step: int) -> None:
 
 def saw_logged_step(part: JournalPart, step: int) -> None:
     """Remember whether steps ascend, so that the database need not look for rows that it has already."""
+    if part.first_logged_step is None:
+        part.first_logged_step = step
     if part.newest_logged_step is not None and step <= part.newest_logged_step:
         part.is_ascending = False
     else:

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from scalewright.db.attempts import LARGEST_WHOLE, JournalPart, real, whole, words
-from scalewright.orchestrator.runs.journal import NON_FINITE
+from scalewright.orchestrator.runs.journal import NON_FINITE, OUTCOMES
 
 EXCERPT_BYTES = 120
 LONGEST_NAME = 200
@@ -124,7 +124,6 @@ def take_end(part: JournalPart, record: Mapping[str, Any], keys: Keys) -> None:
     saw(part, record, step_of(record))
 
 
-OUTCOMES = frozenset({"completed", "diverged", "stopped", "preempted", "failed", "fenced"})
 READERS: dict[str, Callable[[JournalPart, Mapping[str, Any], Keys], None]] = {
     "start": take_start,
     "metrics": take_metrics,

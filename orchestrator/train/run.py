@@ -15,7 +15,7 @@ import torch
 from scalewright.orchestrator.files import read_json
 from scalewright.orchestrator.runs import signals
 from scalewright.orchestrator.runs.job_environment import job_place
-from scalewright.orchestrator.runs.journal import Journal
+from scalewright.orchestrator.runs.journal import LASTING, Journal
 from scalewright.orchestrator.runs.ownership import Ownership, new_token, take_ownership
 from scalewright.orchestrator.runs.run_files import read_run
 from scalewright.orchestrator.train import checkpoint, process
@@ -37,7 +37,6 @@ from scalewright.orchestrator.train.ranks import ALONE, Ranks
 from scalewright.orchestrator.train.system import System
 
 STOP_FILE_EVERY_S = 0.5
-LASTING = ("completed", "diverged")  # outcomes after which a run is never started again
 
 
 def train(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalewright.models.methods import METHODS
-from scalewright.orchestrator.config.experiment import load_experiment, read_experiment
+from scalewright.orchestrator.config.load import load_experiment, read_experiment
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.plan.expand import expand
 

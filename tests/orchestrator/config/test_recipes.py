@@ -3,7 +3,7 @@
 import pytest
 
 from scalewright.models.methods import METHODS
-from scalewright.orchestrator.config.experiment import read_experiment
+from scalewright.orchestrator.config.load import read_experiment
 from scalewright.orchestrator.config.recipes import RECIPES
 from scalewright.orchestrator.plan.expand import expand
 from scalewright.orchestrator.plan.training import training_options, training_spec

@@ -149,8 +149,38 @@ def test_a_misspelt_column_names_the_near_one():
         parse_where("n_parms < 3", COLUMNS)
 
 
-TOKENS = ["n_params", "method", "loss", "<", "=", "==", "is", "not", "in", "and", "or", "(", ")", ",", "None", "True",
-          "1", "'a=b'", "-", "+", "*", "/", "1e400", "99999999999999999999999", "[", "]", "if", "else", ":", "lambda"]  # fmt: skip
+TOKENS = [
+    "n_params",
+    "method",
+    "loss",
+    "<",
+    "=",
+    "==",
+    "is",
+    "not",
+    "in",
+    "and",
+    "or",
+    "(",
+    ")",
+    ",",
+    "None",
+    "True",
+    "1",
+    "'a=b'",
+    "-",
+    "+",
+    "*",
+    "/",
+    "1e400",
+    "99999999999999999999999",
+    "[",
+    "]",
+    "if",
+    "else",
+    ":",
+    "lambda",
+]
 
 
 @given(st.lists(st.sampled_from(TOKENS), max_size=12).map(" ".join) | st.text(max_size=60))

@@ -58,8 +58,8 @@ def runs(
 
     Names of a run (experiment, label, size, budget, run_group, holdout) are those that the experiment gives it; without
     one, those of the newest experiment that contains it. With an experiment: its runs as planned now. where: a
-    condition such as "n_params < 1e8 and tokens > 1e9". sort: columns, a leading `-` for descending. columns: only these.
-    with_spec adds `spec`, the JSON of everything that determines the result. Raises DbError for unknown names.
+    condition such as "n_params < 1e8 and tokens > 1e9". sort: columns, a leading `-` for descending. columns: only
+    these. with_spec adds `spec`, the JSON of everything that determines the result. Raises DbError for unknown names.
     """
     if state is not None and state not in STATES:
         raise DbError(f"no state {state!r} (states: {', '.join(STATES)})")
@@ -179,8 +179,9 @@ def final_losses(db: Database, experiment: str | None = None) -> pd.DataFrame:
 
 def progress(db: Database, experiment: str | None = None) -> pd.DataFrame:
     """Return how far each run of the experiment is: run_id, experiment, label, size, budget, n_params, state,
-    state_reason, step, n_steps_planned, n_tokens, n_tokens_planned, train_loss_nats, validation_loss_nats, tokens_per_s, left_s,
-    n_attempts, last_seen_at, wall_s, wall_s_planned; sorted by label, parameters and tokens planned.
+    state_reason, step, n_steps_planned, n_tokens, n_tokens_planned, train_loss_nats, validation_loss_nats,
+    tokens_per_s, left_s, n_attempts, last_seen_at, wall_s, wall_s_planned; sorted by label, parameters and tokens
+    planned.
     """
     query = "SELECT * FROM progress WHERE experiment = :experiment OR :experiment IS NULL"
     return read_experiment(db, query, experiment, ("n_params", "n_tokens_planned"))

@@ -39,7 +39,8 @@ class JournalPart:
     last_time: float | None = None
     train_loss_nats: float | None = None
     tokens_per_s: float | None = None
-    newest_logged_step: int | None = None  # newest step of metrics or layers
+    first_logged_step: int | None = None  # of metrics or layers
+    newest_logged_step: int | None = None
     is_ascending: bool = True  # no step of metrics or layers comes twice or goes back
 
 
@@ -105,6 +106,11 @@ def cut_attempts(attempts: Attempts, runs: set[int]) -> None:
 def first_own_step(row: Mapping[str, Any]) -> int:
     """Return the first step that an attempt speaks for; one that started from nothing also speaks for step 0."""
     return int(row["resume_step"]) + 1 if row["resume_step"] else 0
+
+
+def last_own_step(row: Mapping[str, Any]) -> int | None:
+    """Return the last step that an attempt speaks for: -1 where a later one started from nothing, None for no end."""
+    return -1 if row["cut_step"] == 0 else row["cut_step"]
 
 
 def content_number(connection: Connection, table: Table, row: dict[str, Any], numbers: dict[str, int]) -> int:

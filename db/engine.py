@@ -17,7 +17,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 from sqlalchemy.pool import NullPool
 
-from scalewright.db.errors import DbError
+from scalewright.db.errors import DbError, EmptyDatabaseError
 from scalewright.db.filesystem import filesystem_type, is_network
 from scalewright.db.schema import METADATA, SCHEMA_VERSION
 from scalewright.db.triggers import create_triggers
@@ -214,7 +214,9 @@ def require_version(database: Database, *, may_create: bool) -> None:
     if found == SCHEMA_VERSION:
         return
     if found is None:
-        raise DbError(f"{database.name}: no runs database in it (it is made by: scalewright plan experiments.yaml)")
+        raise EmptyDatabaseError(
+            f"{database.name}: no runs database in it (it is made by: scalewright plan experiments.yaml)"
+        )
     if found < SCHEMA_VERSION:
         command = f"scalewright db upgrade {shlex.quote(database.name)}"
         raise DbError(f"{database.name}: schema {found} is older than {SCHEMA_VERSION}; run: {command}")

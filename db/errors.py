@@ -3,3 +3,7 @@
 
 class DbError(ValueError):
     """Say a database that cannot be used as asked: what, where, what was expected."""
+
+
+class EmptyDatabaseError(DbError):
+    """A database without any table: fresh, to be filled by the first plan."""

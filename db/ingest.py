@@ -11,7 +11,16 @@ from typing import Any
 from sqlalchemy import Connection, Table, delete, select
 
 from scalewright.db import schema
-from scalewright.db.attempts import Attempts, JournalPart, Row, cut_attempts, first_own_step, first_row, news_of
+from scalewright.db.attempts import (
+    Attempts,
+    JournalPart,
+    Row,
+    cut_attempts,
+    first_own_step,
+    first_row,
+    last_own_step,
+    news_of,
+)
 from scalewright.db.bulk import insert_metrics
 from scalewright.db.rows import make_insert, upsert
 
@@ -70,7 +79,7 @@ def note_attempts(connection: Connection, parts: Sequence[JournalPart], attempts
 
 def drop_redone(connection: Connection, row: Mapping[str, Any]) -> None:
     """Delete what earlier attempts stored of the steps that a new attempt speaks for."""
-    first, last = first_own_step(row), row["cut_step"]
+    first, last = first_own_step(row), last_own_step(row)
     for table in (schema.metrics, schema.layer_metrics, schema.evaluations, schema.checkpoints):
         statement = delete(table).where(table.c.run == row["run"], table.c.step >= first)
         if last is not None:
@@ -93,21 +102,28 @@ def store_series(
             series = part.metrics if table == "metrics" else part.layers
             if series:
                 rows += sorted(own_rows(series, attempts[part.run, part.attempt]), key=KEY)
-        insert_metrics(connection, table, rows, all_new=all(is_new(part, before) for part in parts))
+        insert_metrics(connection, table, rows, all_new=are_new(parts, before))
 
 
 def own_rows(rows: list[Row], attempt: Mapping[str, Any]) -> list[Row]:
     """Keep the rows of the steps that the attempt speaks for."""
-    first, last = first_own_step(attempt), attempt["cut_step"]
+    first, last = first_own_step(attempt), last_own_step(attempt)
     if last is not None:
         return [row for row in rows if first <= row[2] <= last]
     return [row for row in rows if row[2] >= first] if first else rows
 
 
-def is_new(part: JournalPart, before: Mapping[tuple[int, int], int | None]) -> bool:
-    """Tell whether no row of the part can be stored already."""
-    seen = before.get((part.run, part.attempt))
-    return part.is_ascending and (part.first_step is None or seen is None or part.first_step > seen)
+def are_new(parts: Sequence[JournalPart], before: Mapping[tuple[int, int], int | None]) -> bool:
+    """Tell whether no row of the parts can be stored already, or stand in two of them."""
+    newest = dict(before)
+    for part in parts:
+        if part.first_logged_step is None:
+            continue
+        seen = newest.get((part.run, part.attempt))
+        if not part.is_ascending or (seen is not None and part.first_logged_step <= seen):
+            return False
+        newest[part.run, part.attempt] = part.newest_logged_step
+    return True
 
 
 def evaluations_of(parts: Sequence[JournalPart], attempts: Attempts) -> list[dict[str, Any]]:
@@ -121,7 +137,7 @@ def checkpoints_of(parts: Sequence[JournalPart], attempts: Attempts) -> list[dic
 def own_places(rows: list[dict[str, Any]], part: JournalPart, attempts: Attempts) -> list[dict[str, Any]]:
     """Keep the rows that the attempt speaks for; it may measure again at the very step that it resumed from."""
     attempt = attempts[part.run, part.attempt]
-    last = attempt["cut_step"]
+    last = last_own_step(attempt)
     return [row for row in rows if attempt["resume_step"] <= row["step"] and (last is None or row["step"] <= last)]
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from scalewright.orchestrator.analysis.comparisons import PairReading, read_pair
+from scalewright.orchestrator.analysis.settings import with_settings
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.study import Study
 
@@ -16,16 +17,6 @@ if TYPE_CHECKING:
     from scalewright.fitting.result import FitResult
 
 COMPUTE_LAW, FLOOR_LAW, FULL_LAW = "pure-power", "power", "chinchilla"
-BASELINES: dict[str, str] = {  # which method a method without gate is compared with, where the experiment does not say
-    "angpt": "gpt+",
-    "ngpt": "gpt+",
-    "post-ln": "pre-ln",
-    "deepnorm": "pre-ln",
-    "sandwich-ln": "pre-ln",
-    "mix-ln": "pre-ln",
-    "lns": "pre-ln",
-    "scale-res": "pre-ln",
-}
 
 
 @dataclass(frozen=True)
@@ -75,7 +66,8 @@ def analyze(study: Study, experiment: str, *, compare: Sequence[tuple[str, str]]
     from scalewright.db.frames import evaluations, final_losses
 
     database = open_database(study.database, create=False)
-    analysis = analyze_frame(final_losses(database, experiment), experiment, compare=compare)
+    runs = with_settings(database, experiment, final_losses(database, experiment))
+    analysis = analyze_frame(runs, experiment, compare=compare)
     analysis = replace(
         analysis,
         evaluations=evaluations(database, experiment=experiment),
@@ -162,15 +154,22 @@ def fit_law(points: "Points", law: str, label: str) -> LawFit:
 
 
 def usual_pairs(runs: "pd.DataFrame", labels: Sequence[str]) -> list[tuple[str, str]]:
-    """Pair each label with its baseline where both are there: a gate with the method without it, else BASELINES."""
+    """Pair each label with its baseline where both are there: a gate with the method without it, else its own."""
     found = []
     named = runs.drop_duplicates("label").set_index("label")
     for label in labels:
         method, gate = str(named.loc[label, "method"]), str(named.loc[label, "gate"])
-        baseline = method if gate not in ("none", "nan", "None", "") else BASELINES.get(method)
+        baseline = method if gate not in ("none", "nan", "None", "") else baseline_of(method)
         if baseline in labels and baseline != label:
             found.append((label, str(baseline)))
     return found
+
+
+def baseline_of(method: str) -> str | None:
+    """Return the method that this one is compared with by default; None for an imported one without a name here."""
+    from scalewright.models.methods import METHODS
+
+    return METHODS[method].baseline if method in METHODS else None
 
 
 def compare_pairs(

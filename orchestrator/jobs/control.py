@@ -12,6 +12,7 @@ from pathlib import Path
 
 from scalewright.db import frames
 from scalewright.db.engine import Database
+from scalewright.db.run_states import IN_A_JOB
 from scalewright.db.store import set_run_states
 from scalewright.orchestrator.files import write_json
 from scalewright.orchestrator.jobs import local, slurm_commands
@@ -20,7 +21,6 @@ from scalewright.orchestrator.runs.journal import attempts_in
 from scalewright.orchestrator.study import Study
 
 IDLE = frozenset({"planned", "interrupted", "failed", "unknown", "held", "cancelled"})
-IN_A_JOB = frozenset({"claimed", "queued", "running"})
 WISHES = {"cancel": "cancelled", "hold": "held"}
 PAUSE_S = 60.0
 CANCEL_WAIT_S = 5.0

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from scalewright.db.attempts import LARGEST_WHOLE, JournalPart, real, whole, words
-from scalewright.orchestrator.runs.journal import NON_FINITE
+from scalewright.orchestrator.runs.journal import NON_FINITE, OUTCOMES
 
 EXCERPT_BYTES = 120
 LONGEST_NAME = 200
@@ -124,7 +124,6 @@ def take_end(part: JournalPart, record: Mapping[str, Any], keys: Keys) -> None:
     saw(part, record, step_of(record))
 
 
-OUTCOMES = frozenset({"completed", "diverged", "stopped", "preempted", "failed", "fenced"})
 READERS: dict[str, Callable[[JournalPart, Mapping[str, Any], Keys], None]] = {
     "start": take_start,
     "metrics": take_metrics,
@@ -151,6 +150,8 @@ def saw(part: JournalPart, record: Mapping[str, Any], step: int) -> None:
 
 def saw_logged_step(part: JournalPart, step: int) -> None:
     """Remember whether steps ascend, so that the database need not look for rows that it has already."""
+    if part.first_logged_step is None:
+        part.first_logged_step = step
     if part.newest_logged_step is not None and step <= part.newest_logged_step:
         part.is_ascending = False
     else:

@@ -25,7 +25,7 @@ from scalewright.db.rows import insert_runs, run_row
 from scalewright.db.states import change_states
 from scalewright.db.tracked import Tracked, offsets_of, tracked_runs
 from scalewright.db.upgrade import free_name
-from scalewright.orchestrator.runs.journal import NAME
+from scalewright.orchestrator.runs.journal import LASTING, NAME
 from scalewright.orchestrator.runs.run_files import read_run
 from scalewright.orchestrator.runs.spec import RunSpec
 from scalewright.orchestrator.study import Study
@@ -301,7 +301,7 @@ def check_spec(run_id: str, content: Mapping[str, Any]) -> None:
 
 
 def check_done(run_id: str, content: Mapping[str, Any]) -> None:
-    if content["outcome"] not in ("completed", "diverged"):
+    if content["outcome"] not in LASTING:
         raise ValueError("outcome is neither completed nor diverged")
 
 

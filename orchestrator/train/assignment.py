@@ -2,31 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.files import read_json
 from scalewright.orchestrator.runs.spec import RunSpec
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a run is executed; nothing here changes its result. Token counts are positions of the run."""
-
-    data_dir: str
-    evaluate_at: tuple[int, ...] = ()
-    diagnostics_at: tuple[int, ...] = ()
-    log_every_steps: int = 1
-    checkpoint_every_s: float = 600.0
-    compile: bool = False
-    threads: int = 1
-    micro_batch_sequences: int | None = None
-    mirrors: tuple[Any, ...] = ()
-
-    @classmethod
-    def of(cls, record: dict[str, Any]) -> "Settings":
-        known = {name: value for name, value in record.items() if name in cls.__dataclass_fields__}
-        return cls(**known)
+from scalewright.orchestrator.runs.training_spec import Settings, TrainingSpec, read_settings, read_training
 
 
 @dataclass(frozen=True)
@@ -36,12 +16,9 @@ class Assignment:
     run_dir: Path
     run_id: str
     spec: RunSpec
+    training: TrainingSpec
     settings: Settings
     flops_per_token: float
-
-    @property
-    def training(self) -> dict[str, Any]:
-        return self.spec.training
 
     def steps_at(self, token_counts: tuple[int, ...]) -> frozenset[int]:
         """Return the first step at or after each token count."""
@@ -60,4 +37,7 @@ def read_assignment(run_dir: Path) -> Assignment:
     if spec.parent is not None:
         raise UserError(f"{path}: a run that branches from another cannot be trained by this version")
     flops_per_token = float(record.get("planned", {}).get("flops_per_token") or 0)
-    return Assignment(run_dir, spec.run_id, spec, Settings.of(record["settings"]), flops_per_token)
+    training = read_training(spec.training, f"{path}: training")
+    return Assignment(
+        run_dir, spec.run_id, spec, training, read_settings(record["settings"], f"{path}: settings"), flops_per_token
+    )

@@ -15,7 +15,7 @@ import torch
 from scalewright.orchestrator.files import read_json
 from scalewright.orchestrator.runs import signals
 from scalewright.orchestrator.runs.job_environment import job_place
-from scalewright.orchestrator.runs.journal import Journal
+from scalewright.orchestrator.runs.journal import LASTING, Journal
 from scalewright.orchestrator.runs.ownership import Ownership, new_token, take_ownership
 from scalewright.orchestrator.runs.run_files import read_run
 from scalewright.orchestrator.train import checkpoint, process
@@ -37,7 +37,6 @@ from scalewright.orchestrator.train.ranks import ALONE, Ranks
 from scalewright.orchestrator.train.system import System
 
 STOP_FILE_EVERY_S = 0.5
-LASTING = ("completed", "diverged")  # outcomes after which a run is never started again
 
 
 def train(
@@ -88,7 +87,7 @@ def fit(job: Assignment, progress: Progress, saved: dict[str, Any] | None, keepe
     why_stop = stop_asker(job.run_dir)
     evaluate_at, diagnostics_at = job.steps_at(settings.evaluate_at), job.steps_at(settings.diagnostics_at)
     marks = evaluate_at | diagnostics_at | {progress.n_steps}
-    context = job.training["context"]
+    context = job.training.context
     epoch_tokens = manifest.train.n_windows(context) * context
     callbacks = [
         Warmer(),
@@ -116,7 +115,7 @@ def train_beside(run_dir: Path, step: int, ranks: Ranks) -> None:
 
 
 def progress_from(job: Assignment, saved: dict[str, Any] | None) -> Progress:
-    monitor = Monitor.of(job.training["divergence"], job.spec.n_steps)
+    monitor = Monitor.of(job.training.divergence, job.spec.n_steps)
     progress = Progress(monitor, job.spec.batch_tokens, job.spec.n_steps)
     if saved:
         progress.restore(saved["step"], saved["progress"])
@@ -184,17 +183,32 @@ def environment() -> dict[str, Any]:
 
 def end_failed(journal: Journal, progress: Progress, clock: Clock, error: BaseException) -> None:
     text = "".join(traceback.format_exception(error))
-    times = {"wall_s": clock.wall_s(), "train_wall_s": progress.train_wall_s}
-    journal.end("failed", progress.step, progress.tokens, reason=reason_of(error), error=text, **times)
+    journal.end(
+        "failed",
+        progress.step,
+        progress.tokens,
+        reason=reason_of(error),
+        error=text,
+        wall_s=clock.wall_s(),
+        train_wall_s=progress.train_wall_s,
+    )
 
 
 def conclude(progress: Progress, owner: Ownership, journal: Journal, keeper: Keeper) -> str:
     """Write the end record, and DONE.json where the outcome is for good; return the outcome."""
     progress.finish("completed", "")
+    assert progress.outcome is not None
     times = {"wall_s": keeper.wall_s(), "train_wall_s": progress.train_wall_s}
     if progress.outcome in LASTING and not owner.holds():
         progress.outcome, progress.reason = "fenced", "another attempt has taken over this run"
-    journal.end(progress.outcome, progress.step, progress.tokens, reason=progress.reason, **times)
+    journal.end(
+        progress.outcome,
+        progress.step,
+        progress.tokens,
+        reason=progress.reason,
+        wall_s=times["wall_s"],
+        train_wall_s=times["train_wall_s"],
+    )
     if progress.outcome in LASTING:
         owner.finish(done_record(journal.attempt, progress, times))
     return progress.outcome

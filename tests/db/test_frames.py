@@ -1,5 +1,6 @@
 """What people read: documented columns, sorted rows, real types, and names that say what is wrong."""
 
+import json
 import math
 
 import numpy as np
@@ -145,6 +146,24 @@ def test_evaluations_carry_their_tokens(filled):
     row = frames.evaluations(database, [ids[0]]).iloc[0]
     assert (row["split"], row["step"], row["n_tokens"], row["loss_nats"]) == ("validation", 100, 102400, 2.0)
     assert (bool(row["final"]), bool(row["annealed"]), row["n_tokens_evaluated"]) == (True, True, 4096)
+
+
+def test_evaluations_and_attempts_of_an_experiment_are_those_of_its_plan_now(db, folder):
+    """Runs of an older revision stay in the database; nothing of them enters what is read of the experiment."""
+    left, stays = folder.run(seed=1), folder.run(seed=2)
+    folder.finish(left, [1, 2])
+    folder.finish(stays, [1, 2])
+    sync_database(db, folder.runs_dir)
+
+    def planned(seed):
+        spec = RunSpec(**json.loads((folder.run(seed) / "spec.json").read_text())["identity"])
+        return store.PlannedRun(spec.run_id, spec.to_dict(), "gpt+", planned={}, size="tiny", budget="20x")
+
+    store.record_experiment(db, "demo", "a: 1", [planned(1), planned(2)])
+    store.record_experiment(db, "demo", "a: 2", [planned(2)])
+    assert set(frames.evaluations(db)["run_id"]) == {left.name, stays.name}
+    for read in (frames.evaluations, frames.attempts):
+        assert set(read(db, experiment="demo")["run_id"]) == {stays.name}
 
 
 def test_a_prefix_of_four_digits_names_a_run(filled):

@@ -145,7 +145,9 @@ def test_sync_killed_at_any_moment_leaves_nothing_half_done(url, folder, rows_of
     assert receipt.skipped == ""
     assert counts(database, rows_of) == {run_dir.name: steps for run_dir in directories}
     assert rows_of(database, "SELECT count(*) FROM ingest_errors") == [(0,)]
-    assert n_killed > n_trials * n_at_once / 5
+    assert (
+        n_killed > n_trials / 5
+    )  # of those at once one has the lease, and the others may leave before they are killed
     sound(database)
     before = content_hash(database)
     rebuild(Study.at(folder.root, database=url), wait_s=60)

@@ -1,7 +1,7 @@
 """Journals in any order, cut anywhere, read again: what sync stores is what the rule about attempts says."""
 
 import orjson
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from scalewright.db import frames
@@ -9,6 +9,7 @@ from scalewright.db.content import content_hash
 from scalewright.db.engine import open_database
 from scalewright.orchestrator.runs.journal import journal_path
 from scalewright.orchestrator.study import Study
+from scalewright.orchestrator.sync import sync as sync_module
 from scalewright.orchestrator.sync.sync import rebuild, sync, sync_database
 
 RULE = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
@@ -68,7 +69,7 @@ def expected_evaluations(said):
     truth = {}
     for number in sorted(said):
         resume, logged = said[number]
-        truth = {step: value for step, value in truth.items() if step <= resume}
+        truth = {step: value for step, value in truth.items() if step <= resume and resume > 0}
         truth |= {step: value for step, value in logged if step >= resume}
     return truth
 
@@ -94,6 +95,9 @@ def test_any_order_and_any_cut_give_what_the_rule_says(db, folder, values_of, at
 
 
 @given(attempts=attempts_of_a_run)
+@example(attempts=[(0, []), (0, [0])])  # the older journal arrives last and has no step: step 0 belongs to the newer
+@example(attempts=[(0, [0, 1]), (0, [1])])  # the same where the older has one: nothing of it stays
+@example(attempts=[(0, [0]), (3, [1]), (0, [])])
 @settings(RULE, max_examples=10)
 def test_a_rebuilt_database_has_the_same_content(url, folder, attempts):
     run_dir = folder.run(seed=next(SEEDS))
@@ -114,6 +118,19 @@ def test_syncing_again_changes_nothing(db, folder, rows_of):
     before = content_hash(db)
     again = sync_database(db, folder.runs_dir)
     assert (again.n_lines, again.n_changes, content_hash(db)) == (0, 0, before)
+
+
+def test_steps_that_go_back_behind_a_heartbeat_or_in_the_next_part_are_stored_once(db, folder, values_of, monkeypatch):
+    """Such journals are of files that were copied about; PostgreSQL refuses a row that it has already."""
+    monkeypatch.setattr(sync_module, "CHUNK_BYTES", 500)
+    run_dir = folder.run()
+    path = folder.write(run_dir, range(1, 21)).path
+    sync_database(db, folder.runs_dir)
+    again = b"".join(line(type="metrics", step=n, time=1.0, values={"loss_nats": 7.0}) for n in range(19, 31))
+    with path.open("ab") as file:
+        file.write(line(type="heartbeat", step=40, tokens=1, time=1.0) + again)
+    assert sync_database(db, folder.runs_dir).n_errors == 0
+    assert values_of(db, run_dir.name) == {n: 10.0 / n if n < 19 else 7.0 for n in range(1, 31)}
 
 
 def test_a_journal_read_twice_from_its_beginning_is_not_doubled(db, folder, values_of):

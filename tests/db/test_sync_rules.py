@@ -34,6 +34,23 @@ def test_an_attempt_that_starts_from_nothing_also_speaks_for_step_0(db, folder, 
     assert values_of(db, run_dir.name) == {0: 2.0}
 
 
+def test_a_late_older_journal_leaves_what_the_next_attempt_measured_at_its_beginning(db, folder):
+    """An attempt may measure again at the step it resumed from; an older journal that comes in later is no reason."""
+    run_dir = folder.run()
+    folder.write(run_dir, [1, 2])
+    late = folder.journal(run_dir, resume_step=2)
+    late.metrics(3, 3072, {"loss_nats": 3.0})
+    late.close()
+    put_off = late.path.read_bytes()
+    late.path.write_bytes(b"")
+    with folder.journal(run_dir, resume_step=5) as newest:
+        newest.evaluation(5, 5120, {"loss_nats": 5.0}, n_tokens=10)
+    sync_database(db, folder.runs_dir)
+    late.path.write_bytes(put_off)
+    sync_database(db, folder.runs_dir)
+    assert frames.evaluations(db, [run_dir.name])[["step", "attempt"]].to_numpy().tolist() == [[5, 3]]
+
+
 def test_what_a_zombie_writes_after_it_was_replaced_is_dropped(db, folder, values_of):
     run_dir = folder.run()
     zombie = folder.journal(run_dir)

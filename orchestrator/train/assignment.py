@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from scalewright.orchestrator.errors import UserError
-from scalewright.orchestrator.files import read_json
+from scalewright.orchestrator.files import Broken, UnusableFile, record_of
+from scalewright.orchestrator.runs.records import read_spec
 from scalewright.orchestrator.runs.spec import RunSpec
 
 
@@ -26,7 +27,14 @@ class Settings:
     @classmethod
     def of(cls, record: dict[str, Any]) -> "Settings":
         known = {name: value for name, value in record.items() if name in cls.__dataclass_fields__}
-        return cls(**known)
+        return record_of(cls, known, "settings")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a training needs of the numbers planned for it."""
+
+    flops_per_token: float | None
 
 
 @dataclass(frozen=True)
@@ -50,14 +58,15 @@ class Assignment:
 
 def read_assignment(run_dir: Path) -> Assignment:
     """Read spec.json; raises UserError when it is missing or does not hold what its run id stands for."""
-    path = run_dir / "spec.json"
-    record = read_json(path)
-    if record is None:
-        raise UserError(f"{path}: no such file")
-    spec = RunSpec.from_dict(record["identity"])
-    if spec.run_id != record["run_id"]:
-        raise UserError(f"{path}: holds the identity of run {spec.run_id}, not of {record['run_id']}")
+    path, found = run_dir / "spec.json", read_spec(run_dir)
+    if found is None or isinstance(found, Broken):
+        raise UnusableFile(str(found or f"{path}: no such file"))
+    spec = found.spec
     if spec.parent is not None:
         raise UserError(f"{path}: a run that branches from another cannot be trained by this version")
-    flops_per_token = float(record.get("planned", {}).get("flops_per_token") or 0)
-    return Assignment(run_dir, spec.run_id, spec, Settings.of(record["settings"]), flops_per_token)
+    try:
+        settings = Settings.of(found.settings)
+        flops_per_token = record_of(Planned, {"flops_per_token": found.planned.get("flops_per_token")}).flops_per_token
+    except ValueError as trouble:
+        raise UnusableFile(f"{path}: {trouble}") from None
+    return Assignment(run_dir, spec.run_id, spec, settings, flops_per_token or 0.0)

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Result
 from scalewright.db import schema
 from scalewright.db.engine import Database
 from scalewright.db.errors import DbError
-from scalewright.db.states import STATES
+from scalewright.db.run_states import ENDED, STATES
 from scalewright.db.where import column_name, parse_where
 
 KINDS = {c.name: c.type for t in schema.METADATA.tables.values() for c in t.columns}
@@ -172,7 +172,7 @@ def claims(db: Database) -> list[tuple[str, str, str]]:
     """Return (run_id, state, submission_id) of every run without a result that was ever submitted; raw tuples."""
     runs = schema.runs.c
     query = select(runs.run_id, runs.state, runs.submission_id).order_by(runs.run_id)
-    unfinished = runs.state.not_in(["completed", "diverged"]) & runs.submission_id.is_not(None)
+    unfinished = runs.state.not_in(ENDED) & runs.submission_id.is_not(None)
     with db.read() as connection:
         return [(row.run_id, row.state, row.submission_id) for row in connection.execute(query.where(unfinished))]
 
@@ -181,7 +181,7 @@ def strays(db: Database) -> list[tuple[str, str]]:
     """Return (run_id, state) of every run without a result that no known submission has; raw tuples."""
     runs = schema.runs.c
     query = select(runs.run_id, runs.state).order_by(runs.run_id)
-    unfinished = runs.state.not_in(["completed", "diverged"]) & runs.submission_id.is_(None)
+    unfinished = runs.state.not_in(ENDED) & runs.submission_id.is_(None)
     with db.read() as connection:
         return [(row.run_id, row.state) for row in connection.execute(query.where(unfinished))]
 

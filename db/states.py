@@ -11,23 +11,9 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 from scalewright.db import schema
 from scalewright.db.errors import DbError
 from scalewright.db.rows import to_json
+from scalewright.db.run_states import ENDED, STATES
 
 NUMBER = re.compile(r"\d+")
-TERMINAL = frozenset({"completed", "diverged"})
-CLAIMABLE = frozenset({"planned", "interrupted"})
-STATES = (
-    "planned",
-    "claimed",
-    "queued",
-    "running",
-    "completed",
-    "diverged",
-    "interrupted",
-    "failed",
-    "cancelled",
-    "held",
-    "unknown",
-)
 
 
 @dataclass(frozen=True)
@@ -51,7 +37,7 @@ def change_states(connection: Connection, changes: Sequence[StateChange], *, eve
         check_change(change, before)
         stay = before[change.run_id]
         moves, is_news = stay.state != change.state, change.reason not in ("", stay.reason)
-        if not (moves or is_news) or (stay.state in TERMINAL and not even_terminal):
+        if not (moves or is_news) or (stay.state in ENDED and not even_terminal):
             continue
         entered.append((change, stay))
         before[change.run_id] = Stay(change.state, change.reason, now if moves else stay.since)

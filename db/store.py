@@ -15,7 +15,8 @@ from scalewright.db import schema
 from scalewright.db.engine import Database
 from scalewright.db.errors import DbError
 from scalewright.db.rows import as_text, insert_runs, run_numbers, run_row, to_json, upsert
-from scalewright.db.states import CLAIMABLE, StateChange, change_states, set_by_id, states_of
+from scalewright.db.run_states import CLAIMABLE
+from scalewright.db.states import StateChange, change_states, set_by_id, states_of
 
 LONGEST_WORD = 200
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from scalewright.fitting.errors import FittingError
 
+SETTLED = frozenset({"completed", "diverged"})  # states of runs whose loss is final
 AXES = ("n_params", "n_tokens", "flops")
 N_CONVENTIONS: dict[str, str] = {
     "non-embedding": "n_params",
@@ -174,7 +175,7 @@ def _reasons(table: pd.DataFrame, rules: PointRules) -> list[str]:
     if not rules.diverged:
         mark(_flag(table, "diverged"), "diverged")
     if "state" in table:
-        settled = table["state"].isna() | table["state"].isin(["completed", "diverged"])
+        settled = table["state"].isna() | table["state"].isin(SETTLED)
         mark(~settled, "not finished")
     mark(~np.isfinite(table["loss_nats"]), "loss is not finite")
     mark(table["loss_nats"] <= 0, "loss is not positive")

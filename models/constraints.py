@@ -1,6 +1,7 @@
 """What is projected after each optimiser step: bounds and norms of the weights. Torch."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -32,8 +33,8 @@ def constrain(model: nn.Module) -> Callable[[], None]:
 def normalise(model: nn.Module) -> None:
     """Set every norm to 1 along the axis of the method's constraint (rows without one)."""
     constraint = model.spec.interior().constraint
-    axis = constraint.axis if constraint else "row"
-    project(constrained_weights(model, axis), Constraint("normalised", axis))
+    normalised = replace(constraint, kind="normalised") if constraint else Constraint("normalised", "row")
+    project(constrained_weights(model, normalised.axis), normalised)
 
 
 @torch.no_grad()

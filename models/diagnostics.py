@@ -100,7 +100,8 @@ def stream_values(model: Transformer, seen: Watch) -> dict[str, list[Tensor]]:
     """Describe the stream after every layer; before the gate, where the last gate scales the whole stream."""
     outputs = [y.float() for _, y in seen.layers]
     trunk = [model.spec.gate_site(layer) == "trunk" for layer in range(model.spec.depth)]
-    factors = [f[1].abs() if on else torch.ones(()) for f, on in zip(model.gate_factors(), trunk, strict=True)]
+    gates = [last for _, last in model.gate_factors()]
+    factors = [f.abs() if on and f is not None else torch.ones(()) for f, on in zip(gates, trunk, strict=True)]
     variance = [y.var(-1, correction=0).mean() for y in outputs]
     rms = [y.square().mean(-1).sqrt().mean() for y in outputs]
     return {

@@ -85,7 +85,8 @@ def block_tensors(block: Block, spec: ModelSpec) -> dict[str, Tensor]:
     }
 
 
-def effective_gain(norm: RmsNorm) -> Tensor:
+def effective_gain(norm: RmsNorm | None) -> Tensor:
+    assert norm is not None, "only placements with a norm before each sub-layer are exported"
     return norm.gain * norm.scale
 
 

@@ -45,12 +45,13 @@ def fold_gates(model: Transformer) -> Transformer:
 
 def fold_into(plain: Transformer, model: Transformer) -> None:
     """Carry the scale of the stream from sub-layer to sub-layer and rescale the branches by it."""
+    assert model.gates is not None
     scale = torch.ones((), dtype=torch.float64)
     for layer, (block, factors) in enumerate(zip(plain.blocks, model.gates.factors(), strict=True)):
         for sublayer, factor in zip((block.attention, block.mlp), factors, strict=True):
             if not factor > 0:
                 raise ModelError(f"gates can't be folded: layer {layer} multiplies by {factor.item():.3g}, not above 0")
-            scale = FOLDS[model.spec.gate_site(layer)](sublayer, scale, factor.double())
+            scale = FOLDS[str(model.spec.gate_site(layer))](sublayer, scale, factor.double())
 
 
 def fold_trunk(sublayer: Sublayer, scale: Tensor, factor: Tensor) -> Tensor:
@@ -73,6 +74,7 @@ def fold_input(sublayer: Sublayer, scale: Tensor, factor: Tensor) -> Tensor:
 
 def fold_norm(sublayer: Sublayer, scale: Tensor, factor: Tensor) -> Tensor:
     """A factor after a norm is a factor on its gain."""
+    assert sublayer.pre is not None
     sublayer.pre.gain.mul_(factor)
     multiply_branch(sublayer, 1 / scale)
     return scale

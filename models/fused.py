@@ -3,12 +3,15 @@
 Legend: b batch, t time, h heads, c channels of a head, d = h c width, f MLP width.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+Context = Any  # what autograd hands from forward to backward; torch gives its attributes no types
 NORM_FLOOR = 1e-12  # keeps the norm of a zero vector from dividing by zero
 
 
@@ -19,13 +22,13 @@ class Gated(Function):
     """
 
     @staticmethod
-    def forward(ctx, x: Tensor, f: Tensor) -> Tensor:
+    def forward(ctx: Context, x: Tensor, f: Tensor) -> Tensor:
         y = scaled(x, f)
         ctx.save_for_backward(y, f)
         return y
 
     @staticmethod
-    def backward(ctx, g: Tensor):
+    def backward(ctx: Context, g: Tensor) -> tuple[Tensor | None, ...]:
         y, f = ctx.saved_tensors
         return g, dot(y, g, f.dtype) / f
 
@@ -34,14 +37,14 @@ class GatedSum(Function):
     """y = f (x + h) as in Gated, the sum and the factor in one buffer."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, h: Tensor, f: Tensor) -> Tensor:
+    def forward(ctx: Context, x: Tensor, h: Tensor, f: Tensor) -> Tensor:
         y = x + h
         y = y.mul_(f) if y.dtype == f.dtype else scaled(y, f)
         ctx.save_for_backward(y, f)
         return y
 
     @staticmethod
-    def backward(ctx, g: Tensor):
+    def backward(ctx: Context, g: Tensor) -> tuple[Tensor | None, ...]:
         y, f = ctx.saved_tensors
         return g, g, dot(y, g, f.dtype) / f
 
@@ -50,13 +53,13 @@ class GatedShortcut(Function):
     """y = weight f x + h with the gradient weight g for x; saves x, which the sub-layer's first matrix saves anyway."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, h: Tensor, f: Tensor, weight: float) -> Tensor:
+    def forward(ctx: Context, x: Tensor, h: Tensor, f: Tensor, weight: float) -> Tensor:
         ctx.save_for_backward(x, f)
         ctx.weight = weight
         return torch.add(h, scaled(x, f), alpha=weight)
 
     @staticmethod
-    def backward(ctx, g: Tensor):
+    def backward(ctx: Context, g: Tensor) -> tuple[Tensor | None, ...]:
         x, f = ctx.saved_tensors
         d_x = g if ctx.weight == 1.0 else g * ctx.weight
         return d_x, g, dot(x, g, f.dtype) * ctx.weight, None
@@ -76,7 +79,7 @@ class Unit(Function):
     """y = x / |x| over the last axis; saves y and 1 / |x|."""
 
     @staticmethod
-    def forward(ctx, x: Tensor) -> Tensor:
+    def forward(ctx: Context, x: Tensor) -> Tensor:
         r = inverse_norm(x)
         y = x * r
         ctx.save_for_backward(y, r)
@@ -84,7 +87,7 @@ class Unit(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, g: Tensor) -> Tensor:
+    def backward(ctx: Context, g: Tensor) -> Tensor:
         y, r = ctx.saved_tensors
         return tangent(g, y, (g * y).sum(-1, keepdim=True), r)
 
@@ -93,7 +96,7 @@ class Rms(Function):
     """y = x / sqrt(mean(x^2) + eps) * gain over the last axis."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, gain: Tensor, eps: float) -> Tensor:
+    def forward(ctx: Context, x: Tensor, gain: Tensor, eps: float) -> Tensor:
         r = inverse_rms(x, eps)
         y = x * r
         ctx.save_for_backward(y, r, gain)
@@ -101,7 +104,7 @@ class Rms(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, g: Tensor):
+    def backward(ctx: Context, g: Tensor) -> tuple[Tensor | None, ...]:
         y, r, gain = ctx.saved_tensors
         gy = g * y
         d_gain = gy.flatten(0, -2).sum(0)
@@ -132,7 +135,7 @@ class UnitLerp(Function):
     """y = a x + b h / |h| with a and b one number a channel: an exact norm and a join in one."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, h: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    def forward(ctx: Context, x: Tensor, h: Tensor, a: Tensor, b: Tensor) -> Tensor:
         h = h.to(x.dtype)  # under autocast h is in half precision and the stream is not
         r = inverse_norm(h)
         n = h * r
@@ -141,7 +144,7 @@ class UnitLerp(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, g: Tensor):
+    def backward(ctx: Context, g: Tensor) -> tuple[Tensor | None, ...]:
         x, n, r, a, b = ctx.saved_tensors
         gn = (g * n).flatten(0, -2)
         inner = rows_times(gn, b.expand(n.shape[-1])).view(r.shape)
@@ -153,7 +156,7 @@ class SwiGlu(Function):
     """y = u * silu(z) for uz (b, t, 2f); the gradients of u and z are written into one buffer."""
 
     @staticmethod
-    def forward(ctx, uz: Tensor) -> Tensor:
+    def forward(ctx: Context, uz: Tensor) -> Tensor:
         u, z = uz.chunk(2, -1)
         s = F.silu(z)
         ctx.save_for_backward(uz, s)
@@ -161,7 +164,7 @@ class SwiGlu(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, g: Tensor) -> Tensor:
+    def backward(ctx: Context, g: Tensor) -> Tensor:
         uz, s = ctx.saved_tensors
         u, z = uz.chunk(2, -1)
         d_uz = torch.empty_like(uz)
@@ -180,7 +183,7 @@ class Heads(Function):
     """
 
     @staticmethod
-    def forward(ctx, qkv: Tensor, table: Tensor, heads: int, eps: float | None):
+    def forward(ctx: Context, qkv: Tensor, table: Tensor, heads: int, eps: float | None) -> tuple[Tensor, ...]:
         b, t, width = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
         turn = torch.view_as_complex(table)
         pairs = torch.view_as_complex(qkv[..., : 2 * width].unflatten(-1, (-1, 2)))  # (b, t, d)
@@ -195,7 +198,7 @@ class Heads(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, d_q: Tensor, d_k: Tensor, d_v: Tensor):
+    def backward(ctx: Context, d_q: Tensor, d_k: Tensor, d_v: Tensor) -> tuple[Tensor | None, ...]:
         qk, r, turn = ctx.saved_tensors
         _, b, heads, t, c = qk.shape
         d_qkv, d_pairs = qk.new_empty(b, t, 3 * heads * c), qk.new_empty(b, t, 2 * heads * c)

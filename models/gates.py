@@ -31,7 +31,7 @@ class Gates(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.activation = spec.gate_options.get("activation", "identity")
+        self.activation = str(spec.gate_options.get("activation", "identity"))
         size = (spec.depth, 1 if spec.gate_record.shared else 2)
         if spec.gate_record.learned:
             self.alpha = nn.Parameter(torch.full(size, spec.gate_options["init"]))

@@ -1,6 +1,7 @@
 """How a sub-layer's output joins the stream, and learned scales. Torch."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from scalewright.models.spec import ModelSpec
 from scalewright.models.wiring import ALPHA, SCALE, Scale, Wiring
 
 Weights = tuple[Tensor, Tensor]
-Join = Callable[[Tensor, Tensor, Weights | None], Tensor]
+Join = Callable[[Tensor, Tensor, Any], Tensor]  # (stream, branch, Weights of an interpolating join)
 
 
 class ScaleVector(nn.Module):

@@ -114,7 +114,7 @@ class Mlp(nn.Module):
         u, z = (F.linear(x, self.uz) * self.factors.uz).chunk(2, -1)  # (b, t, f)
         if self.exact:
             u, z = unit(u), unit(z)
-        if self.u_scale is not None:
+        if self.u_scale is not None and self.z_scale is not None:
             u, z = (u * self.u_scale()).to(x.dtype), (z * self.z_scale()).to(x.dtype)
         inner = u * F.silu(z * self.z_factor) * self.nu_acf
         y = F.linear(unit(inner) if self.exact else inner, self.out) * self.factors.d
@@ -126,7 +126,7 @@ class Mlp(nn.Module):
         nu_u, nu_acf and nu_d are left out: only methods with an exact norm on the output have them, and it undoes them.
         """
         weight = self.uz if self.rows is None else self.uz * self.rows
-        if self.u_scale is not None:
+        if self.u_scale is not None and self.z_scale is not None:
             weight = weight * torch.cat((self.u_scale(), self.z_scale()))[:, None]
         return F.linear(self.form.swiglu(F.linear(x, weight.to(self.uz.dtype))), self.out)
 

@@ -91,7 +91,7 @@ class Transformer(nn.Module):
 
     def join_weights(self) -> list[Weights | None]:
         """Return the weights of every sub-layer's join."""
-        return [None] * (2 * self.spec.depth) if self.lerps is None else self.lerps.weights()
+        return [None] * (2 * self.spec.depth) if self.lerps is None else [*self.lerps.weights()]
 
     def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Return the mean cross-entropy in nats of targets (b, t), in fp32."""

@@ -124,5 +124,7 @@ ANGPT = Method(
     wiring=wiring,
     interior=interior,
     init="normalised",
+    recipe="normalized",
+    baseline="gpt+",
     options=OPTIONS,
 )

@@ -26,6 +26,8 @@ GPT = Method(
     source="arXiv:2505.22014, baseline without QK-norm",
     wiring=pre_ln_wiring,
     init="scaled",
+    recipe="gpt",
+    baseline=None,
 )
 GPT_PLUS = Method(
     doc="Pre-LN with QK-norm, initialised as GPT-2",
@@ -33,9 +35,12 @@ GPT_PLUS = Method(
     wiring=pre_ln_wiring,
     interior=qk_normed,
     init="scaled",
+    recipe="gpt",
+    baseline=None,
 )
 PRE_LN = Method(
     doc="Pre-LN with large embeddings at the start, as GPAS trains it",
     source="arXiv:2506.22049, Pre-LN; init arXiv:2312.16903",
     wiring=pre_ln_wiring,
+    baseline=None,
 )

@@ -16,9 +16,10 @@ def plain_interior(shape: Shape, options: Options) -> Interior:
 
 @dataclass(frozen=True)
 class Method:
-    """A named wiring with its inside, its default init, its options and the sources of all that.
+    """A named wiring with its inside, its defaults, its options and the sources of all that.
 
-    wiring(layer, depth, options) gives the wiring of a layer, counted from 0.
+    wiring(layer, depth, options) gives the wiring of a layer, counted from 0. recipe: the name of the optimiser and
+    schedule defaults it trains with; baseline: the method it is compared with where an experiment names none.
     """
 
     doc: str
@@ -26,4 +27,6 @@ class Method:
     wiring: Callable[[int, int, Options], Wiring]
     interior: Callable[[Shape, Options], Interior] = plain_interior
     init: str = "spike-no-more"
+    recipe: str = "adam"
+    baseline: str | None = "pre-ln"
     options: Mapping[str, Option] = field(default_factory=dict)

@@ -72,5 +72,7 @@ NGPT = Method(
     wiring=wiring,
     interior=interior,
     init="normalised",
+    recipe="normalized",
+    baseline="gpt+",
     options=OPTIONS,
 )

@@ -16,16 +16,6 @@ if TYPE_CHECKING:
     from scalewright.fitting.result import FitResult
 
 COMPUTE_LAW, FLOOR_LAW, FULL_LAW = "pure-power", "power", "chinchilla"
-BASELINES: dict[str, str] = {  # which method a method without gate is compared with, where the experiment does not say
-    "angpt": "gpt+",
-    "ngpt": "gpt+",
-    "post-ln": "pre-ln",
-    "deepnorm": "pre-ln",
-    "sandwich-ln": "pre-ln",
-    "mix-ln": "pre-ln",
-    "lns": "pre-ln",
-    "scale-res": "pre-ln",
-}
 
 
 @dataclass(frozen=True)
@@ -162,15 +152,22 @@ def fit_law(points: "Points", law: str, label: str) -> LawFit:
 
 
 def usual_pairs(runs: "pd.DataFrame", labels: Sequence[str]) -> list[tuple[str, str]]:
-    """Pair each label with its baseline where both are there: a gate with the method without it, else BASELINES."""
+    """Pair each label with its baseline where both are there: a gate with the method without it, else its own."""
     found = []
     named = runs.drop_duplicates("label").set_index("label")
     for label in labels:
         method, gate = str(named.loc[label, "method"]), str(named.loc[label, "gate"])
-        baseline = method if gate not in ("none", "nan", "None", "") else BASELINES.get(method)
+        baseline = method if gate not in ("none", "nan", "None", "") else baseline_of(method)
         if baseline in labels and baseline != label:
             found.append((label, str(baseline)))
     return found
+
+
+def baseline_of(method: str) -> str | None:
+    """Return the method that this one is compared with by default; None for an imported one without a name here."""
+    from scalewright.models.methods import METHODS
+
+    return METHODS[method].baseline if method in METHODS else None
 
 
 def compare_pairs(

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from scalewright.db.run_states import ENDED
 from scalewright.orchestrator.answers.answer import Answer
 from scalewright.orchestrator.report.format import counted, number, percent
 from scalewright.orchestrator.report.html import Picture, Table
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 LAW = "forecast"  # the name under which a forecast is stored
 N_DRAWN = 40
-ENDED = ("completed", "diverged")
 
 
 def forecast_answer(database: "Database", experiment: str, runs: "pd.DataFrame", planned: "pd.DataFrame") -> Answer:

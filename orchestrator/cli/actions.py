@@ -11,6 +11,7 @@ from scalewright.orchestrator.study import Study
 if TYPE_CHECKING:
     from scalewright.orchestrator.jobs.submit import Order, Receipt
     from scalewright.orchestrator.plan.bill import Plan
+    from scalewright.orchestrator.runs.records import Why
 
 
 def order_of(plan: "Plan", *, executor: str | None, max_parallel: int | None, payload: str) -> "Order":
@@ -64,7 +65,7 @@ def submit_plan(plan: "Plan", study: Study, order: "Order") -> "Receipt":
 def preview(plan: "Plan", study: Study, order: "Order") -> Iterator[str]:
     """Say which jobs a submission would make, as far as the database knows now."""
     from scalewright.orchestrator.jobs.submit import make_packs, n_free_cores
-    from scalewright.orchestrator.report.progress import duration_text
+    from scalewright.orchestrator.report.format import duration
 
     runs = [run for run in plan.runs if plan.states.get(run.run_id, "planned") in ("planned", "interrupted")]
     packs = make_packs(study, runs, order, n_free_cores(study))
@@ -72,7 +73,7 @@ def preview(plan: "Plan", study: Study, order: "Order") -> Iterator[str]:
     yield f"{len(runs)} of {len(plan.runs)} runs {where}; nothing was submitted"
     for profile in dict.fromkeys(pack.profile_name for pack in packs):
         mine = [pack for pack in packs if pack.profile_name == profile]
-        longest = duration_text(max(pack.wall_s for pack in mine))
+        longest = duration(max(pack.wall_s for pack in mine))
         most = max(len(pack.work) for pack in mine)
         yield f"  {profile}: {len(mine)} jobs, {most} runs at most, the longest {longest}"
 
@@ -152,7 +153,8 @@ def json_rows(frame: Any, places: Mapping[str, str]) -> list[dict[str, Any]]:
 
 def run_rows(frame: Any, places: Mapping[str, str]) -> list[dict[str, Any]]:
     """Make one row a run for the table."""
-    from scalewright.orchestrator.report.progress import duration_text, newest_loss, reason_of, tokens_text
+    from scalewright.orchestrator.report.format import duration, short_count
+    from scalewright.orchestrator.report.progress import newest_loss, reason_of
 
     return [
         {
@@ -162,10 +164,10 @@ def run_rows(frame: Any, places: Mapping[str, str]) -> list[dict[str, Any]]:
             "budget": row["budget"],
             "state": row["state"],
             "where": places.get(row["run_id"], "") if row["state"] in ("queued", "running", "unknown") else "",
-            "tokens": f"{tokens_text(row['n_tokens'])}/{tokens_text(row['n_tokens_planned'])}",
+            "tokens": f"{short_count(row['n_tokens'])}/{short_count(row['n_tokens_planned'])}",
             "loss": newest_loss([row]),
             "tokens/s": row["tokens_per_s"],
-            "left": duration_text(row["left_s"]) if row["state"] in ("running", "queued") else "",
+            "left": duration(row["left_s"]) if row["state"] in ("running", "queued") else "",
             "attempts": int(row["n_attempts"]),
             "why": reason_of(row, time.time()),
         }
@@ -173,7 +175,7 @@ def run_rows(frame: Any, places: Mapping[str, str]) -> list[dict[str, Any]]:
     ]
 
 
-def stop_runs(targets: Sequence[str], why: str, *, now: bool = False) -> str:
+def stop_runs(targets: Sequence[str], why: "Why", *, now: bool = False) -> str:
     from scalewright.orchestrator.cli.selection import resolve
     from scalewright.orchestrator.jobs.control import stop
 

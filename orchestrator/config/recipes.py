@@ -60,10 +60,3 @@ RECIPES: dict[str, Recipe] = {
         "arXiv:2506.22049, published scripts 71M to 1B",
     ),
 }
-
-RECIPE_OF_METHOD = {"gpt": "gpt", "gpt+": "gpt", "angpt": "normalized", "ngpt": "normalized"}
-DEFAULT_RECIPE = "adam"  # the placements that GPAS is compared on, and any method without a line above
-
-
-def recipe_name(method: str) -> str:
-    return RECIPE_OF_METHOD.get(method, DEFAULT_RECIPE)

@@ -12,16 +12,16 @@ from pathlib import Path
 
 from scalewright.db import frames
 from scalewright.db.engine import Database
+from scalewright.db.run_states import IN_A_JOB
 from scalewright.db.store import set_run_states
 from scalewright.orchestrator.files import write_json
 from scalewright.orchestrator.jobs import local, slurm_commands
 from scalewright.orchestrator.jobs.records import Chunk, read_chunks, runs_in
 from scalewright.orchestrator.runs.journal import attempts_in
-from scalewright.orchestrator.runs.records import Again, Stop
+from scalewright.orchestrator.runs.records import Again, Stop, Why
 from scalewright.orchestrator.study import Study
 
 IDLE = frozenset({"planned", "interrupted", "failed", "unknown", "held", "cancelled"})
-IN_A_JOB = frozenset({"claimed", "queued", "running"})
 WISHES = {"cancel": "cancelled", "hold": "held"}
 PAUSE_S = 60.0
 CANCEL_WAIT_S = 5.0
@@ -46,7 +46,7 @@ class Stopped:
     n_over: int
 
 
-def stop(target: Target, why: str, *, now: bool = False) -> Stopped:
+def stop(target: Target, why: Why, *, now: bool = False) -> Stopped:
     """Ask runs to stop (`why`: cancel or hold); with `now` their jobs are killed without a checkpoint.
 
     A run that is over stays as it is. Nothing stopped here is started again before `resume`, `retry` or `release`.

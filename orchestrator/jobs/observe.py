@@ -11,6 +11,7 @@ from pathlib import Path
 
 from scalewright.db.engine import Database
 from scalewright.db.frames import claims, strays
+from scalewright.db.run_states import MAYBE_IN_A_JOB
 from scalewright.db.store import claim_runs, set_run_states
 from scalewright.orchestrator.files import Broken, read, usable
 from scalewright.orchestrator.jobs import local
@@ -32,7 +33,6 @@ from scalewright.orchestrator.jobs.records import (
 from scalewright.orchestrator.runs.run_files import RunFacts, job_name, read_run
 from scalewright.orchestrator.study import Study
 
-OPEN_STATES = frozenset({"claimed", "queued", "running", "unknown"})
 LOST_STATES = ("planned", "interrupted", "running", "unknown")
 ABANDONED_S = 600.0
 
@@ -99,7 +99,7 @@ def take_in(study: Study, database: Database) -> dict[str, str]:
             who = chunk.submission_id
             claim_runs(database, wanted, who, executor=chunk.executor, snapshot=None, states=LOST_STATES)
             states = {run_id: state for run_id, state in states.items() if run_id not in wanted}
-    return {run_id: state for run_id, state in states.items() if state in OPEN_STATES}
+    return {run_id: state for run_id, state in states.items() if state in MAYBE_IN_A_JOB}
 
 
 def close(study: Study, chunk: Chunk) -> None:
@@ -119,7 +119,7 @@ def chunks_to_look_at(study: Study, claimed: Mapping[str, tuple[str, str]]) -> l
 
     That happens when the last lines of a journal came in only after its job was seen to be over.
     """
-    alive = {submission for state, submission in claimed.values() if state in OPEN_STATES}
+    alive = {submission for state, submission in claimed.values() if state in MAYBE_IN_A_JOB}
     chunks = read_chunks(study.jobs_dir, closed=True)
     return [chunk for chunk in chunks if not chunk.closed or chunk.submission_id in alive]
 
@@ -170,7 +170,7 @@ def judge_chunk(
                 continue
             verdict = judge(read_run(run_dir), job, claim, time.time())
             verdicts += [verdict] if verdict else []
-            n_open += verdict is None or verdict.state in OPEN_STATES
+            n_open += verdict is None or verdict.state in MAYBE_IN_A_JOB
         n_open += job.state in ("pending", "running")
     return verdicts, n_open
 
@@ -209,7 +209,7 @@ def abandoned(
         for name in chunk.packs
         for run in runs_in(study.jobs_dir, chunk.submission_id, name)
     }
-    left = {run: at for run, at in claimed.items() if at[0] in OPEN_STATES and run not in in_chunks}
+    left = {run: at for run, at in claimed.items() if at[0] in MAYBE_IN_A_JOB and run not in in_chunks}
     if not left:
         return []
     broken = broken_files(study.jobs_dir)

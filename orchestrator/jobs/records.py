@@ -218,7 +218,9 @@ def broken_files(jobs_dir: Path) -> dict[str, Broken]:
             found.setdefault(one.path.parent.name, one)
         elif not one.closed:
             packs = (read_pack(jobs_dir, one.submission_id, name) for name in one.packs)
-            found |= {one.submission_id: pack for pack in packs if isinstance(pack, Broken)}
+            for pack in packs:
+                if isinstance(pack, Broken):
+                    found.setdefault(one.submission_id, pack)
     return found
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
+from scalewright.db.run_states import ENDED
 from scalewright.orchestrator.config.experiment import Experiment
 from scalewright.orchestrator.config.resources import Profile
 from scalewright.orchestrator.plan.runs import PlannedRun
@@ -15,7 +16,6 @@ from scalewright.orchestrator.plan.warnings import warn
 CORE_FLOPS_PER_S = 50e9
 HALF_WIDTH = 45
 STEP_OVERHEAD_S = 0.003
-FINISHED = ("completed", "diverged")
 
 ThroughputKey = tuple[Any, ...]
 Throughputs = Mapping[ThroughputKey, float]  # tokens per second, measured
@@ -74,7 +74,7 @@ class Plan:
 
     @property
     def to_do(self) -> tuple[PlannedRun, ...]:
-        return tuple(run for run in self.runs if self.states.get(run.run_id) not in FINISHED)
+        return tuple(run for run in self.runs if self.states.get(run.run_id) not in ENDED)
 
     @property
     def wall_s(self) -> float:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalewright.orchestrator.plan.bill import BillRow, Plan, bill
+from scalewright.orchestrator.report.format import duration, short_count
 from scalewright.orchestrator.report.tables import print_json, print_rows
 from scalewright.orchestrator.study import Study
 
@@ -125,20 +126,3 @@ def show_documents(n_documents: int, n_tokens: int) -> None:
     """Show how far the tokenizer is, on one line of a terminal."""
     if sys.stderr.isatty():
         print(f"\r{n_documents:,} documents, {n_tokens:,} tokens", end="", file=sys.stderr, flush=True)
-
-
-def short_count(count: float) -> str:
-    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if count >= size:
-            return f"{count / size:.3g}{letter}"
-    return f"{count:.3g}"
-
-
-def duration(seconds: float) -> str:
-    """Write a length of time for a person, two units at most."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = seconds / 60
-    if minutes < 90:
-        return f"{minutes:.0f} min"
-    return f"{minutes / 60:.1f} h" if minutes < 2880 else f"{minutes / 1440:.1f} days"

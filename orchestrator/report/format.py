@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 MINUS = "−"
+COUNT_UNITS = ("", "k", "M", "B", "T")
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -54,3 +55,26 @@ def listed(words: Sequence[str], most: int = 6) -> str:
 
 def counted(n: int, one: str, many: str = "") -> str:
     return f"{n} {one if n == 1 else many or one + 's'}"
+
+
+def short_count(n: float) -> str:
+    """Write a count in three digits as a person says it: 950, 812k, 3.2M, 1.5B; 999,600 is 1M, not 1,000k."""
+    if not math.isfinite(n):
+        return "?"
+    digits, exponent = f"{n:.2e}".split("e")
+    thousands = min(int(exponent) // 3, len(COUNT_UNITS) - 1)
+    if thousands <= 0:
+        return f"{n:.0f}"
+    return f"{float(digits) * 10.0 ** (int(exponent) - 3 * thousands):.10g}{COUNT_UNITS[thousands]}"
+
+
+def duration(seconds: float | None) -> str:
+    """Write a duration with its two largest units: 45 s, 3 min 20 s, 2 h 5 min, 4 d 3 h."""
+    if seconds is None or not math.isfinite(seconds):
+        return "?"
+    whole = round(seconds)
+    for unit, size, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= size:
+            rest = whole % size // part
+            return f"{whole // size} {unit}" + (f" {rest} {smaller}" if rest else "")
+    return f"{whole} s"

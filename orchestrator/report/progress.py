@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from scalewright.db.run_states import ENDED, IN_A_JOB
+from scalewright.orchestrator.report.format import duration, short_count
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -15,8 +18,7 @@ Row = Mapping[str, Any]
 TICK_S = 1.0
 QUIET_TICK_S = 2.0
 REASON_CHARACTERS = 60
-IN_A_JOB = ("running", "queued", "claimed")
-OVER = ("completed", "diverged", "failed", "cancelled", "held")
+OVER = ENDED | {"failed", "cancelled", "held"}
 TELLING = ("failed", "unknown", "held", "running", "interrupted", "queued")  # in the order of urgency
 COMMONPLACE = ("attempt ", "job ", "waits for its turn")
 ORDER = ("running", "queued", "claimed", "planned", "interrupted", "unknown", "held", "failed", "cancelled")
@@ -117,10 +119,10 @@ def group_row(key: tuple[str, str], rows: Sequence[Row], now: float) -> dict[str
         "size": key[1],
         "done": f"{n_done}/{len(rows)}",
         "state": ", ".join(rest) or "done",
-        "tokens": f"{tokens_text(tokens)}/{tokens_text(planned)}",
+        "tokens": f"{short_count(tokens)}/{short_count(planned)}",
         "loss": newest_loss(rows),
         "tokens/s": sum(number(row["tokens_per_s"]) for row in rows if row["state"] == "running") or None,
-        "left": duration_text(left_s) if n_done < len(rows) else "",
+        "left": duration(left_s) if n_done < len(rows) else "",
         "why": first_reason(rows, now)[:REASON_CHARACTERS],
     }
 
@@ -142,7 +144,7 @@ def reason_of(row: Row, now: float) -> str:
     """Say why a run is in its state; of one that runs, that it is silent."""
     silent_s = now - number(row["last_seen_at"])
     if row["state"] == "running" and silent_s > SILENT_S and number(row["last_seen_at"]):
-        return f"no sign of life for {duration_text(silent_s)}"
+        return f"no sign of life for {duration(silent_s)}"
     reason = row["state_reason"]
     return reason if isinstance(reason, str) else ""  # a frame holds NaN where the database has nothing
 
@@ -157,37 +159,17 @@ def newest_loss(rows: Sequence[Row]) -> float | None:
     return None
 
 
-def tokens_text(n: float) -> str:
-    """Write a number of tokens as a person says it: 812k, 3.2M, 1.5B."""
-    for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if n >= size:
-            return f"{n / size:.3g}{unit}"
-    return f"{n:.0f}"
-
-
-def duration_text(seconds: float | None) -> str:
-    """Write a duration with its two largest units: 45 s, 3 min 20 s, 2 h 5 min, 4 d 3 h."""
-    if seconds is None or seconds != seconds:
-        return "?"
-    whole = round(seconds)
-    for unit, size, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
-        if whole >= size:
-            rest = whole % size // part
-            return f"{whole // size} {unit}" + (f" {rest} {smaller}" if rest else "")
-    return f"{whole} s"
-
-
 def headline(progress: Progress) -> str:
     """Say in one line how far it is."""
     parts = [f"{progress.n_done}/{progress.n_runs} runs done"]
     parts += [f"{progress.states[state]} {state}" for state in ORDER if progress.states.get(state)]
     if progress.states.get("diverged"):
         parts.append(f"{progress.states['diverged']} of them diverged")
-    parts.append(f"{tokens_text(progress.n_tokens)}/{tokens_text(progress.n_tokens_planned)} tokens")
+    parts.append(f"{short_count(progress.n_tokens)}/{short_count(progress.n_tokens_planned)} tokens")
     if progress.tokens_per_s:
-        parts.append(f"{tokens_text(progress.tokens_per_s)} tokens/s")
+        parts.append(f"{short_count(progress.tokens_per_s)} tokens/s")
     if progress.n_open:
-        parts.append(f"{duration_text(progress.left_s)} left")
+        parts.append(f"{duration(progress.left_s)} left")
     return " · ".join(parts)
 
 

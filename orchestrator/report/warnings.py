@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from scalewright.db.run_states import ENDED
 from scalewright.orchestrator.analysis.analyze import Analysis
 from scalewright.orchestrator.report.format import counted, listed, number
 
@@ -28,7 +29,7 @@ def left_out(analysis: Analysis) -> str:
 
 
 def not_finished(analysis: Analysis) -> str:
-    waiting = analysis.runs[~analysis.runs["state"].isin(["completed", "diverged"])]
+    waiting = analysis.runs[~analysis.runs["state"].isin(ENDED)]
     states = [f"{n} {state}" for state, n in waiting["state"].value_counts().items()]
     return f"Not every run has ended ({', '.join(states)}): what is missing may change the picture." if states else ""
 

@@ -19,9 +19,10 @@ import orjson
 from scalewright.orchestrator.files import flush
 from scalewright.orchestrator.talk import say
 
-OUTCOMES = frozenset({"completed", "diverged", "stopped", "preempted", "failed", "fenced"})
 NAME = re.compile(r"journal\.a([1-9][0-9]{0,8})\.jsonl")
 HEARTBEAT_S = 10.0
+LASTING = frozenset({"completed", "diverged"})  # outcomes after which a run is never started again
+OUTCOMES = LASTING | {"stopped", "preempted", "failed", "fenced"}
 NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 LINE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 

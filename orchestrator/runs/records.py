@@ -7,12 +7,15 @@ from typing import Any, Literal
 from scalewright.orchestrator.files import Broken, read
 from scalewright.orchestrator.runs.spec import RunSpec
 
+Outcome = Literal["completed", "diverged"]
+Why = Literal["cancel", "hold", "pause"]
+
 
 @dataclass(frozen=True)
 class Done:
     """DONE.json: how a run ended for good, written once by the attempt that brought it there."""
 
-    outcome: Literal["completed", "diverged"]
+    outcome: Outcome
     attempt: int
     step: int
     n_tokens: int
@@ -39,7 +42,7 @@ class Again:
 class Stop:
     """stop: who wants the run to end, and why; a file without a record was made by hand and means cancel."""
 
-    why: Literal["cancel", "hold", "pause"] = "cancel"
+    why: Why = "cancel"
     time: float = 0.0
     run_id: str = ""
 

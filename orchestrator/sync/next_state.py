@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from scalewright.db.results import Evidence
+from scalewright.db.run_states import MAYBE_IN_A_JOB
 from scalewright.db.states import StateChange
+from scalewright.orchestrator.runs.journal import LASTING
 from scalewright.orchestrator.runs.run_files import RunFacts, last_line
 
-ATTEMPTED = frozenset({"planned", "claimed", "queued", "running", "interrupted", "failed", "unknown"})
-IN_A_JOB = frozenset({"claimed", "queued", "running", "unknown"})
+ATTEMPTED = MAYBE_IN_A_JOB | {"planned", "interrupted", "failed"}
 
 
 def next_state(seen: Evidence, read_run: Callable[[str], RunFacts]) -> StateChange | None:
@@ -18,13 +19,13 @@ def next_state(seen: Evidence, read_run: Callable[[str], RunFacts]) -> StateChan
     person cancelled or held stays so until it has a result. A run that was given to a job stays so when an attempt
     ends: the job may go on with it, and whoever made it free here could start it twice.
     """
-    if seen.done.get("outcome") in ("completed", "diverged"):
+    if seen.done.get("outcome") in LASTING:
         evidence = {"file": "DONE.json", "attempt": seen.done.get("attempt")}
         return StateChange(seen.run_id, str(seen.done["outcome"]), str(seen.done.get("reason") or ""), evidence)
     if seen.state not in ATTEMPTED or not seen.attempts:
         return None
     newest = seen.attempts[-1]
-    if newest["outcome"] is not None and seen.submission_id is not None and seen.state in IN_A_JOB:
+    if newest["outcome"] is not None and seen.submission_id is not None and seen.state in MAYBE_IN_A_JOB:
         return None
     evidence = {"attempt": newest["attempt"], "host": newest["host"], "pid": newest["pid"], "job_id": newest["job_id"]}
     state, reason = state_of(newest, lambda: read_run(seen.run_id))
@@ -36,7 +37,7 @@ def state_of(newest: Mapping[str, Any], read: Callable[[], RunFacts]) -> tuple[s
     outcome = newest["outcome"]
     if outcome is None:
         return "running", f"attempt {newest['attempt']} on {newest['host'] or 'an unknown host'}"
-    if outcome in ("completed", "diverged", "fenced"):  # DONE.json, or the other attempt, says more
+    if outcome in {*LASTING, "fenced"}:  # DONE.json, or the other attempt, says more
         return "", ""
     if why := read().why_failed():
         return "failed", why

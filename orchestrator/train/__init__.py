@@ -1,0 +1,1 @@
+"""How one run trains: model, data, optimiser, schedule, callbacks. The only place that imports lightning."""

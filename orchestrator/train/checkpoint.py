@@ -51,7 +51,7 @@ def path_of(run_dir: Path, step: int) -> Path:
 def checkpoints(run_dir: Path) -> Iterator[Path]:
     """Yield the checkpoints of a run, the newest first."""
     found = [path for path in (run_dir / "ckpt").glob("step-*.pt") if NAME.fullmatch(path.name)]
-    yield from sorted(found, key=lambda path: int(NAME.fullmatch(path.name)[1]), reverse=True)
+    yield from sorted(found, key=lambda path: int(path.stem.removeprefix("step-")), reverse=True)
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from scalewright.orchestrator.code import code_root
 from scalewright.orchestrator.runs.journal import Journal
@@ -150,7 +150,7 @@ class MirroredJournal:
 @contextlib.contextmanager
 def mirrored(
     journal: Journal, mirrors: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
-) -> Iterator[Journal | MirroredJournal]:
+) -> Iterator[Journal]:
     """Yield the journal, with mirrors where some are asked for: {"name": ..., "options": {...}} as in settings.
 
     parameters: what identifies the run, shown by the mirrors as hyperparameters.
@@ -160,6 +160,6 @@ def mirrored(
         return
     started = Mirrors(Path(journal.path).parent, mirrors, parameters)
     try:
-        yield MirroredJournal(journal, started)
+        yield cast(Journal, MirroredJournal(journal, started))
     finally:
         started.close()

@@ -65,14 +65,14 @@ class Ranks:
         distributed.broadcast(said, src=0)
         return bool(said.item() == END)
 
-    def send(self, order: object) -> None:
+    def send(self, order: tuple[str, int] | None) -> None:
         """Tell the other ranks what to do next (from rank 0)."""
         if self.size > 1:
             distributed.broadcast_object_list([order], src=0, device=self.device)
 
-    def receive(self) -> object:
-        """Wait for what rank 0 sends."""
-        orders: list[object] = [None]
+    def receive(self) -> tuple[str, int] | None:
+        """Wait for what rank 0 sends: the folder of a run and the step to begin at, or None for the end."""
+        orders: list[tuple[str, int] | None] = [None]
         distributed.broadcast_object_list(orders, src=0, device=self.device)
         return orders[0]
 

@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning
 import torch
@@ -15,9 +15,9 @@ import torch
 from scalewright.orchestrator.files import Broken, UnusableFile, read
 from scalewright.orchestrator.runs import signals
 from scalewright.orchestrator.runs.job_environment import job_place
-from scalewright.orchestrator.runs.journal import Journal
+from scalewright.orchestrator.runs.journal import LASTING, Journal
 from scalewright.orchestrator.runs.ownership import Ownership, new_token, take_ownership
-from scalewright.orchestrator.runs.records import Done
+from scalewright.orchestrator.runs.records import Done, Outcome
 from scalewright.orchestrator.runs.run_files import read_run
 from scalewright.orchestrator.train import checkpoint, process
 from scalewright.orchestrator.train.assemble import build_model, open_data, open_validation, recipe_of, run_trainer
@@ -38,7 +38,6 @@ from scalewright.orchestrator.train.ranks import ALONE, Ranks
 from scalewright.orchestrator.train.system import System
 
 STOP_FILE_EVERY_S = 0.5
-LASTING = ("completed", "diverged")  # outcomes after which a run is never started again
 
 
 def train(
@@ -187,17 +186,32 @@ def environment() -> dict[str, Any]:
 
 def end_failed(journal: Journal, progress: Progress, clock: Clock, error: BaseException) -> None:
     text = "".join(traceback.format_exception(error))
-    times = {"wall_s": clock.wall_s(), "train_wall_s": progress.train_wall_s}
-    journal.end("failed", progress.step, progress.tokens, reason=reason_of(error), error=text, **times)
+    journal.end(
+        "failed",
+        progress.step,
+        progress.tokens,
+        reason=reason_of(error),
+        error=text,
+        wall_s=clock.wall_s(),
+        train_wall_s=progress.train_wall_s,
+    )
 
 
 def conclude(progress: Progress, owner: Ownership, journal: Journal, keeper: Keeper) -> str:
     """Write the end record, and DONE.json where the outcome is for good; return the outcome."""
     progress.finish("completed", "")
+    assert progress.outcome is not None
     times = {"wall_s": keeper.wall_s(), "train_wall_s": progress.train_wall_s}
     if progress.outcome in LASTING and not owner.holds():
         progress.outcome, progress.reason = "fenced", "another attempt has taken over this run"
-    journal.end(progress.outcome, progress.step, progress.tokens, reason=progress.reason, **times)
+    journal.end(
+        progress.outcome,
+        progress.step,
+        progress.tokens,
+        reason=progress.reason,
+        wall_s=times["wall_s"],
+        train_wall_s=times["train_wall_s"],
+    )
     if progress.outcome in LASTING:
         owner.finish(done_record(owner.run_dir.name, journal.attempt, progress, times))
     return progress.outcome
@@ -205,7 +219,7 @@ def conclude(progress: Progress, owner: Ownership, journal: Journal, keeper: Kee
 
 def done_record(run_id: str, attempt: int, progress: Progress, times: dict[str, float]) -> Done:
     return Done(
-        outcome=progress.outcome,
+        outcome=cast(Outcome, progress.outcome),
         attempt=attempt,
         step=progress.step,
         n_tokens=progress.tokens,

@@ -6,6 +6,7 @@ Each epoch visits every window once, in an order of its own: a keyed bijection, 
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +40,8 @@ def permute(indices: np.ndarray, keys: np.ndarray, n: int) -> np.ndarray:
 
 def feistel(values: np.ndarray, keys: np.ndarray, a: int, b: int) -> np.ndarray:
     size_a, size_b = np.uint64(a), np.uint64(b)
-    left, right = values % size_a, values // size_a
+    left: Any = values % size_a  # numpy 1 and 2 type the sum of an array and a scalar differently
+    right: Any = values // size_a
     for number in range(0, 2 * N_ROUNDS, 2):
         left = (left + mix(mix(right + keys) + np.uint64(number)) % size_a) % size_a
         right = (right + mix(mix(left + keys) + np.uint64(number + 1)) % size_b) % size_b

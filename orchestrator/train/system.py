@@ -50,7 +50,7 @@ class System(LightningModule):
         self.model, self.recipe, self.progress, self.asked_to_stop = model, recipe, progress, asked_to_stop
         self.loss = torch.compile(model.loss) if recipe.compile else model.loss
         self.recent: list[tuple[torch.Tensor, torch.Tensor]] = []  # (loss, gradient norm) of steps not yet looked at
-        self.optimizer: torch.optim.Optimizer | None = None
+        self.optimizer: Any = None  # made in configure_optimizers, when the model is on its device
         self.optimizer_state, self.ranks = optimizer_state, ranks
 
     def configure_optimizers(self) -> torch.optim.Optimizer:

@@ -8,7 +8,7 @@ from sqlalchemy import text
 from scalewright.db import frames, store
 from scalewright.db.engine import open_database
 from scalewright.db.errors import DbError
-from scalewright.db.states import STATES
+from scalewright.db.run_states import STATES
 
 
 def planned(seed, label="gpt+", **changes):

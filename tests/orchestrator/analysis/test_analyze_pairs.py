@@ -115,10 +115,10 @@ def test_the_frontier_holds_no_run_that_another_beats_with_less_compute():
 def test_a_gate_is_paired_with_its_method_and_a_method_with_its_baseline():
     runs = pd.DataFrame(
         [("gpt+", "gpt+", "none"), ("angpt", "angpt", "none"), ("pre-ln", "pre-ln", "none"),
-         ("pre-ln+gpas", "pre-ln", "gpas"), ("deepnorm", "deepnorm", "none")],
+         ("pre-ln+gpas", "pre-ln", "gpas"), ("deepnorm", "deepnorm", "none"), ("peri-ln", "peri-ln", "none")],
         columns=["label", "method", "gate"])  # fmt: skip
     pairs = usual_pairs(runs, runs["label"].tolist())
-    assert pairs == [("angpt", "gpt+"), ("pre-ln+gpas", "pre-ln"), ("deepnorm", "pre-ln")]
+    assert pairs == [("angpt", "gpt+"), ("pre-ln+gpas", "pre-ln"), ("deepnorm", "pre-ln"), ("peri-ln", "pre-ln")]
 
 
 def test_an_experiment_without_a_result_says_which_states_its_runs_are_in():

@@ -10,7 +10,8 @@ import time
 import pytest
 
 from scalewright.orchestrator import cli
-from scalewright.orchestrator.report.progress import Progress, advice, duration_text, measure_rows, tokens_text
+from scalewright.orchestrator.report.format import duration, short_count
+from scalewright.orchestrator.report.progress import Progress, advice, measure_rows
 
 pytestmark = pytest.mark.xdist_group("local-jobs")
 YAML = """
@@ -203,8 +204,15 @@ def test_a_group_shows_the_reason_that_needs_a_look():
     ("seconds", "text"), [(0.4, "0 s"), (59.6, "1 min"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (None, "?")]
 )
 def test_durations_read_as_a_person_says_them(seconds, text):
-    assert duration_text(seconds) == text
-    assert tokens_text(812_000) == "812k" and tokens_text(3.21e6) == "3.21M"
+    assert duration(seconds) == text
+    assert [short_count(n) for n in (950, 999.6, 812_000, 999_600, 3.21e6, 2e15)] == [
+        "950",
+        "1k",
+        "812k",
+        "1M",
+        "3.21M",
+        "2000T",
+    ]
 
 
 def test_a_group_tells_what_most_needs_a_look_and_a_missing_reason_is_none():

@@ -4,7 +4,7 @@ import pytest
 
 from scalewright.models.methods import METHODS
 from scalewright.orchestrator.config.experiment import read_experiment
-from scalewright.orchestrator.config.recipes import DEFAULT_RECIPE, RECIPE_OF_METHOD, RECIPES, recipe_name
+from scalewright.orchestrator.config.recipes import RECIPES
 from scalewright.orchestrator.plan.expand import expand
 from scalewright.orchestrator.plan.training import training_identity, training_options
 from scalewright.orchestrator.train.groups import DECAY
@@ -59,13 +59,12 @@ def test_the_gate_of_the_published_large_runs_is_clipped_at_a_hundredth():
 
 @pytest.mark.parametrize("method", list(METHODS))
 def test_every_method_has_a_recipe_with_clipping(method):
-    assert recipe_name(method) in RECIPES
+    assert METHODS[method].recipe in RECIPES
+    assert METHODS[method].baseline in {None, *METHODS} - {method}
     assert training(method)["optimizer"]["clip_norm"] == 1.0
 
 
 def test_every_name_in_a_recipe_is_known_to_training():
-    assert set(RECIPE_OF_METHOD) <= set(METHODS)
-    assert DEFAULT_RECIPE in RECIPES
     for recipe in RECIPES.values():
         assert recipe.optimizer["decay"] in DECAY
         assert recipe.schedule["name"] in SCHEDULES

@@ -223,7 +223,8 @@ CHECKS: Mapping[Any, Callable[[Any, Any, str], Any]] = {
 
 def shown(value: Any) -> str:
     """Write a value of a file for an error's line: short, and without control characters."""
-    return printable(value if isinstance(value, str) else str(value))[:SHOWN_CHARACTERS] or "''"
+    text = value if isinstance(value, str) else str(value)
+    return printable(" ".join(text.split()))[:SHOWN_CHARACTERS] or "''"
 
 
 def printable(text: str) -> str:

@@ -79,9 +79,10 @@ def observe(study: Study, database: Database) -> Look:
         verdicts += found
         if n_open == 0 and not chunk.closed:
             close(study, chunk)
-    verdicts += abandoned(study, claimed, chunks)
+    left, copies = abandoned(study, claimed, chunks)
+    verdicts += left
     set_run_states(database, [(one.run_id, one.state, one.reason, one.evidence) for one in verdicts])
-    return Look(verdicts, talk + batch_messages(study, chunks))
+    return Look(verdicts, talk + copies + batch_messages(study, chunks))
 
 
 def take_in(study: Study, database: Database) -> dict[str, str]:
@@ -197,8 +198,8 @@ def abandoned(
     study: Study,
     claimed: Mapping[str, tuple[str, str]],
     chunks: Sequence[Chunk],
-) -> list[Verdict]:
-    """Judge the runs that are in no job that is known here.
+) -> tuple[list[Verdict], list[str]]:
+    """Judge the runs that are in no job that is known here; say where this study is a copy.
 
     Those whose submission died before it made a job are free, and so are those whose jobs are another study's; where a
     record of jobs cannot be used they may have one still. Of the others only their own files can tell.
@@ -211,7 +212,7 @@ def abandoned(
     }
     left = {run: at for run, at in claimed.items() if at[0] in MAYBE_IN_A_JOB and run not in in_chunks}
     if not left:
-        return []
+        return [], []
     broken = broken_files(study.jobs_dir)
     copied = copied_submissions(study.jobs_dir, {submission for _, submission in left.values() if submission})
     found: list[Verdict | None] = []
@@ -227,7 +228,10 @@ def abandoned(
             found.append(Verdict(run_id, "interrupted", "its submission ended before the job was made", {}))
         elif is_dead(study, submission):
             found.append(judge_alone(run, JobFacts("absent")))
-    return [verdict for verdict in found if verdict is not None]
+    places = sorted(set(copied.values()))
+    there = "jobs submitted there are neither followed nor ended here"
+    talk = [f"this study is a copy of {place}: {there}" for place in places]
+    return [verdict for verdict in found if verdict is not None], talk
 
 
 def judge_unseen(run: RunFacts, trouble: str) -> Verdict | None:

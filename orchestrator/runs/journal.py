@@ -192,7 +192,7 @@ def is_sound(record: Any) -> bool:
     counts = [record.get(name) for name in ("step", "tokens", "resume_step", "resume_tokens")]
     if not all(count is None or (type(count) is int and count >= 0) for count in counts):
         return False
-    if record.get("type") == "start" and not isinstance(record.get("job", {}), dict):
+    if not isinstance(record.get("job", {}), dict):
         return False
     is_end, error = record.get("type") == "end", record.get("error")
     return not is_end or (is_outcome(record.get("outcome")) and (error is None or isinstance(error, str)))

@@ -5,10 +5,10 @@ SQLite has no column comments: there they stand in the table's own SQL, where `.
 
 from typing import Any
 
-from sqlalchemy import Column, ForeignKey, MetaData
+from sqlalchemy import BigInteger, Column, Dialect, Double, ForeignKey, MetaData
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateColumn
-from sqlalchemy.types import TypeEngine
+from sqlalchemy.types import TypeDecorator, TypeEngine
 
 METADATA = MetaData(
     naming_convention={
@@ -19,6 +19,24 @@ METADATA = MetaData(
     }
 )
 
+Kind = type[TypeEngine[Any]] | TypeEngine[Any]
+
+
+class Amount(TypeDecorator[float]):
+    """Parameters or tokens: whole for runs of ours, as they were given for imported ones; whole ones come back whole.
+
+    SQLite's whole-number columns hold a fraction as it is, PostgreSQL's would round it.
+    """
+
+    impl = Double
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(BigInteger() if dialect.name == "sqlite" else Double())
+
+    def process_result_value(self, value: float | None, dialect: Dialect) -> float | None:
+        return value if value is None or value % 1 else int(value)
+
 
 @compiles(CreateColumn, "sqlite")
 def column_with_comment(element: CreateColumn, compiler: Any, **options: Any) -> str:
@@ -27,23 +45,23 @@ def column_with_comment(element: CreateColumn, compiler: Any, **options: Any) ->
     return f"{sql} /* {comment.replace('*/', '* /')} */" if sql and comment else str(sql)
 
 
-def must(name: str, kind: type[TypeEngine[Any]], comment: str, *, primary: bool = False) -> Column[Any]:
+def must(name: str, kind: Kind, comment: str, *, primary: bool = False) -> Column[Any]:
     """Make a column that is never NULL."""
     return Column(name, kind, primary_key=primary, nullable=False, comment=comment)
 
 
-def may(name: str, kind: type[TypeEngine[Any]], comment: str) -> Column[Any]:
+def may(name: str, kind: Kind, comment: str) -> Column[Any]:
     """Make a column that is NULL where the value is not known or was not measured."""
     return Column(name, kind, nullable=True, comment=comment)
 
 
-def part_of_key(name: str, kind: type[TypeEngine[Any]], comment: str) -> Column[Any]:
+def part_of_key(name: str, kind: Kind, comment: str) -> Column[Any]:
     """Make a whole-number column of a key, which the database must not number by itself."""
     return Column(name, kind, primary_key=True, autoincrement=False, comment=comment)
 
 
 def refers(
-    name: str, kind: type[TypeEngine[Any]], target: str, comment: str, *, primary: bool = False, optional: bool = False
+    name: str, kind: Kind, target: str, comment: str, *, primary: bool = False, optional: bool = False
 ) -> Column[Any]:
     """Make a column that holds the key of another table."""
     return Column(name, kind, ForeignKey(target), primary_key=primary, nullable=optional, comment=comment)

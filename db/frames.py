@@ -301,9 +301,11 @@ def typed(name: str, values: Sequence[Any]) -> Any:
         return np.array(values, dtype=bool) if None not in values else np.array(values, dtype=object)
     if isinstance(kind, Text):
         return np.array(values, dtype=object)
-    whole = name in COUNTS or isinstance(kind, Integer) or name.startswith("n_")
-    if whole and None not in values:
-        return np.array(values, dtype=np.int64)
+    counted = name in COUNTS or isinstance(kind, Integer) or name.startswith("n_")
+    if counted and None not in values:
+        counts = np.array(values)
+        if not (counts % 1).any():  # imported points may count in billions
+            return counts.astype(np.int64)
     return np.array(values, dtype=np.float64)
 
 

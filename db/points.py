@@ -28,6 +28,7 @@ class Point:
     evaluations: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
     size: str | None = None
     budget: str | None = None
+    holdout: bool = False
 
 
 def record_points(db: Database, name: str, description: str, points: Sequence[Point]) -> PlanReceipt:
@@ -36,8 +37,7 @@ def record_points(db: Database, name: str, description: str, points: Sequence[Po
         revision = record_revision(connection, name, description)
         new = insert_runs(connection, [run_row(point) for point in points])
         links = [
-            PlannedRun(point.run_id, point.identity, point.label, size=point.size, budget=point.budget)
-            for point in points
+            PlannedRun(p.run_id, p.identity, p.label, size=p.size, budget=p.budget, holdout=p.holdout) for p in points
         ]
         link_runs(connection, revision, links)
         store_measured(connection, points)

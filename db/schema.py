@@ -32,7 +32,7 @@ from scalewright.db.tables_measured import (
 )
 from scalewright.db.tables_planned import experiment_revisions, experiment_runs, experiments, jobs, runs, submissions
 
-SCHEMA_VERSION = "0003"
+SCHEMA_VERSION = "0004"
 
 __all__ = [
     "METADATA",

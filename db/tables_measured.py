@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Boolean, Double, Integer, Table, Text, UniqueConstraint
 
-from scalewright.db.columns import METADATA, may, must, part_of_key, refers
+from scalewright.db.columns import METADATA, Amount, may, must, part_of_key, refers
 
 codes = Table(
     "codes",
@@ -106,7 +106,7 @@ evaluations = Table(
     refers("run", Integer, "runs.run", "the run", primary=True),
     must("split", Text, "validation, or the name of another fixed set", primary=True),
     part_of_key("step", BigInteger, "optimiser step"),
-    may("n_tokens", BigInteger, "training tokens seen"),
+    may("n_tokens", Amount, "training tokens seen"),
     may("loss_nats", Double, "nats a token"),
     may("bits_per_byte", Double, "bits a byte of text"),
     may("n_tokens_evaluated", BigInteger, "tokens that the loss is a mean of"),
@@ -135,7 +135,7 @@ results = Table(
     METADATA,
     refers("run", Integer, "runs.run", "the run", primary=True),
     may("step", BigInteger, "optimiser step of the final loss"),
-    may("n_tokens", BigInteger, "training tokens seen at the final loss"),
+    may("n_tokens", Amount, "training tokens seen at the final loss"),
     may("loss_nats", Double, "final validation loss, nats a token; NULL until the run has ended"),
     may("bits_per_byte", Double, "final validation loss, bits a byte of text"),
     must("annealed", Boolean, "the learning rate had come down to its end at the final loss"),
@@ -147,7 +147,7 @@ results = Table(
     may("threads", BigInteger, "threads of the newest attempt"),
     must("n_attempts", Integer, "attempts so far"),
     may("last_step", BigInteger, "newest step seen"),
-    may("last_tokens", BigInteger, "tokens at last_step"),
+    may("last_tokens", Amount, "tokens at last_step"),
     may("last_seen_at", Double, "time of the newest record, s since 1970, UTC"),
     may("train_loss_nats", Double, "newest training loss, nats a token"),
     may("validation_loss_nats", Double, "newest validation loss, nats a token"),

@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Boolean, Double, Index, Integer, Table, Text, UniqueConstraint
 
-from scalewright.db.columns import METADATA, may, must, refers
+from scalewright.db.columns import METADATA, Amount, may, must, refers
 
 experiments = Table(
     "experiments",
@@ -64,14 +64,14 @@ runs = Table(
     may("heads", Integer, "attention heads"),
     may("vocab_size", Integer, "tokens in the vocabulary"),
     may("context", Integer, "tokens in a sequence"),
-    may("n_params", BigInteger, "parameters without embedding and head"),
-    may("n_params_total", BigInteger, "all parameters"),
+    may("n_params", Amount, "parameters without embedding and head"),
+    may("n_params_total", Amount, "all parameters"),
     may("n_params_embedding", BigInteger, "parameters of the embedding"),
     may("n_params_head", BigInteger, "parameters of the head"),
-    may("n_tokens_planned", BigInteger, "training tokens planned"),
+    may("n_tokens_planned", Amount, "training tokens planned"),
     may("n_steps_planned", BigInteger, "optimiser steps planned"),
-    may("batch_tokens", BigInteger, "tokens in an optimiser step"),
-    may("unique_tokens", BigInteger, "different training tokens planned; below n_tokens_planned where data repeat"),
+    may("batch_tokens", Amount, "tokens in an optimiser step"),
+    may("unique_tokens", Amount, "different training tokens planned; below n_tokens_planned where data repeat"),
     may("flops_per_token", Double, "FLOPs a training token, forward and backward, under flop_convention"),
     may("flop_convention", Text, "how FLOPs are counted"),
     may("flops_planned", Double, "FLOPs planned"),

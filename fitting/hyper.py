@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from scalewright.fitting.curve import budget_keys, level_of, size_keys
+from scalewright.fitting.cells import CELL, with_cells
+from scalewright.fitting.curve import level_of
 from scalewright.fitting.errors import FittingError
 from scalewright.fitting.frame import Exclusion, PointRules, Points, check_points
-from scalewright.fitting.result import Parameter, jsonable, parameter_line
+from scalewright.fitting.result import Parameter, jsonable, open_exp, parameter_line
 from scalewright.fitting.threads import single_threaded
 from scalewright.fitting.uncertainty import t_quantile
 
@@ -33,10 +34,12 @@ NO_MINIMUM = "the best value lies inside its sweep, but the quadratic has no min
 class Optimum:
     """The best setting of one cell: log L = log loss_best + curvature ln(setting/best)^2.
 
-    `best`, `low`, `high` come from the quadratic; `best_run` is the setting with the lowest loss seen. `edge`: that is
-    the first or last of its sweep, with nothing tried beyond it. `inside`: the quadratic has its minimum among the
-    values tried; where it has not, `best` is `best_run` and the interval NaN. `usable`, inside and not at the edge:
-    enters the law. `n_near` values entered the quadratic. `resolved`: the interval does not hold the whole sweep.
+    `settings` names what else the runs were trained with, where cells of one method, size and budget differ in it.
+    `best`, `low`, `high` come from the quadratic; `best_run` is the setting of the run with the lowest loss. `edge`:
+    the lowest mean loss is at the first or last value of the sweep, with nothing tried beyond it. `inside`: the
+    quadratic has its minimum among the values tried; where it has not, `best` is the value with the lowest mean and
+    the interval NaN. `usable`, inside and not at the edge: enters the law. `n_near` values entered the quadratic.
+    `resolved`: the interval does not hold the whole sweep.
     """
 
     label: str
@@ -57,6 +60,17 @@ class Optimum:
     n_near: int
     resolved: bool
     note: str = ""
+    settings: str = ""
+
+    @property
+    def group(self) -> str:
+        """The runs that one law is fitted to: the method, and what else they were trained with where that differs."""
+        return f"{self.label}, {self.settings}" if self.settings else self.label
+
+    @property
+    def where(self) -> str:
+        """The cell in words."""
+        return f"{self.label} {self.size} {self.budget}" + (f" ({self.settings})" if self.settings else "")
 
 
 @dataclass(frozen=True)
@@ -105,33 +119,35 @@ class HyperResult:
 
 
 def _optimum_line(setting: str, o: Optimum) -> str:
-    where = f"{o.label} {o.size} {o.budget}"
     note = f"  {o.note}" if o.note else ""
-    return f"{where}: {setting} {o.best:.3g} ({o.low:.3g} to {o.high:.3g}), {o.n_values} values{note}"
+    return f"{o.where}: {setting} {o.best:.3g} ({o.low:.3g} to {o.high:.3g}), {o.n_values} values{note}"
 
 
 @single_threaded
 def fit_hyper(
     points: Points | pd.DataFrame, setting: str = "lr_peak", *, rules: PointRules | None = None, level: float = 0.95
 ) -> HyperResult:
-    """Find the optimum of `setting` in every (method, size, budget) cell that sweeps it, and each method's law.
+    """Find the optimum of `setting` in every cell that sweeps it, and each method's law.
 
-    Diverged runs do not enter the quadratic but count as tried: an optimum next to one is not at the edge. Raises
-    FittingError when the column is missing or nowhere has three values.
+    A cell is a method, size and budget; runs in it that were trained differently (another batch, another precision, a
+    column whose name begins with SETTING) are cells of their own, with laws of their own. Diverged runs do not enter
+    the quadratic but count as tried: an optimum next to one is not at the edge. Raises FittingError when the column is
+    missing or nowhere has three values.
     """
     checked = check_points(points, rules)
-    frame = _cells(checked.frame, setting)
-    ceilings = _diverged_settings(points, setting)
+    frame, diverged = sweep_cells(points, setting, rules)
     optima = []
-    for (label, size, budget), cell in frame.groupby(["label", "_size", "_budget"], sort=False):
+    for names, cell in frame.groupby(CELL, sort=False):
         if cell[setting].nunique() >= LEAST_VALUES:
-            optima.append(_optimum(cell, setting, (str(label), str(size), str(budget)), level, ceilings))
+            same = (diverged[CELL] == pd.Series(names, index=CELL)).all(axis=1)
+            optima.append(_optimum(cell, setting, level, diverged.loc[same, setting].to_numpy(dtype=np.float64)))
     if not optima:
+        apart = " trained alike" if frame["_settings"].any() else ""
         raise FittingError(
-            f"no method, size and budget has {LEAST_VALUES} values of {setting}: there is no sweep to fit"
+            f"no method, size and budget has {LEAST_VALUES} values of {setting}{apart}: there is no sweep to fit"
         )
     laws, refused = _laws(optima, setting, level)
-    warnings = (*(f"{o.label} {o.size} {o.budget}: {o.note}" for o in optima if o.note), *refused)
+    warnings = (*(f"{o.where}: {o.note}" for o in optima if o.note), *refused)
     return HyperResult(setting, tuple(optima), laws, warnings, checked.excluded, checked.data_hash())
 
 
@@ -140,9 +156,9 @@ def _laws(optima: list[Optimum], setting: str, level: float) -> tuple[dict[str, 
     laws: dict[str, HyperLaw] = {}
     refused: dict[str, list[str]] = {}
     loose: list[str] = []
-    found = list(dict.fromkeys(o.label for o in optima))
+    found = list(dict.fromkeys(o.group for o in optima))
     for label in found:
-        own = [o for o in optima if o.label == label and o.usable]
+        own = [o for o in optima if o.group == label and o.usable]
         try:
             laws[label] = fit_hyper_law(own, setting, label, level)
             loose += [f"law of {label}: {warning}" for warning in laws[label].warnings]
@@ -152,40 +168,48 @@ def _laws(optima: list[Optimum], setting: str, level: float) -> tuple[dict[str, 
     return laws, [*loose, *(f"no law for {some}: {why}" for why, some in named.items())]
 
 
-def _cells(frame: pd.DataFrame, setting: str) -> pd.DataFrame:
+def sweep_cells(
+    points: Points | pd.DataFrame, setting: str, rules: PointRules | None = None
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the runs that sweep the setting and those that diverged in it, both with the columns of CELL.
+
+    Raises FittingError when the column is missing.
+    """
+    frame, diverged = check_points(points, rules).frame, _diverged(points, setting)
     if setting not in frame or frame[setting].isna().all():
         raise FittingError(f"points have no column {setting} to optimise")
-    table = frame[frame[setting] > 0]
-    table = table.assign(_size=size_keys(table), _budget=budget_keys(table))
-    return table.sort_values(["label", "n_params", "n_tokens", setting], kind="stable")
+    tried = pd.concat([frame.assign(_ended=True), diverged.assign(_ended=False)], ignore_index=True)
+    table = with_cells(tried[tried[setting] > 0].reset_index(drop=True), setting)
+    table = table.sort_values(["label", "n_params", "n_tokens", "_settings", setting], kind="stable")
+    ended = table["_ended"].astype(bool)
+    return table[ended], table[~ended]
 
 
-def _diverged_settings(points: Points | pd.DataFrame, setting: str) -> pd.DataFrame:
-    """Runs that diverged: label, size, budget and the setting they were tried at."""
+def _diverged(points: Points | pd.DataFrame, setting: str) -> pd.DataFrame:
+    """Runs that diverged: they say what was tried."""
     frame = points.frame if isinstance(points, Points) else points
     if "diverged" not in frame or setting not in frame:
-        return pd.DataFrame(columns=["label", "_size", "_budget", setting])
+        return frame.iloc[:0]
     bad = frame[frame["diverged"].fillna(False).astype(bool)]
-    named = bad.assign(label=bad["label"] if "label" in bad else bad.get("method", "all"))
-    return named.assign(_size=size_keys(named), _budget=budget_keys(named)) if len(named) else named
+    return bad.assign(label=bad["label"] if "label" in bad else bad.get("method", "all"))
 
 
-def _optimum(
-    cell: pd.DataFrame, setting: str, names: tuple[str, str, str], level: float, ceilings: pd.DataFrame
-) -> Optimum:
+def _optimum(cell: pd.DataFrame, setting: str, level: float, diverged: Array) -> Optimum:
     log_loss = np.log(cell["loss_nats"].to_numpy(dtype=np.float64))
     x, y = np.log(cell[setting].to_numpy(dtype=np.float64)), log_loss
     mean = pd.Series(y).groupby(x).mean()
     values, losses = mean.index.to_numpy(dtype=np.float64), mean.to_numpy(dtype=np.float64)
     lowest = int(np.argmin(losses))
-    beyond = _tried_beyond(ceilings, names, setting)
-    edge = _is_edge(lowest, values, beyond)
+    edge = _is_edge(lowest, values, np.log(diverged))
     near = _near(values, losses, lowest)
     best, half, loss, curvature = _vertex(x, y, near, float(values[lowest]), level)
     inside = bool(np.isfinite(best) and values[0] <= best <= values[-1])
     centre, width = (best, half) if inside else (float(values[lowest]), np.nan)
+    label, size, budget, settings = (str(cell[name].iloc[0]) for name in CELL)
     return Optimum(
-        *names,
+        label,
+        size,
+        budget,
         n_params=float(cell["n_params"].mean()),
         n_tokens=float(cell["n_tokens"].mean()),
         n_values=len(values),
@@ -194,13 +218,14 @@ def _optimum(
         high=float(np.exp(centre + width)),
         loss_best=float(np.exp(loss if inside else losses[lowest])),
         curvature=curvature,
-        best_run=float(np.exp(values[lowest])),
+        best_run=float(np.exp(x[np.argmin(y)])),
         edge=edge,
         inside=inside,
         usable=inside and not edge,
         n_near=len(near),
         resolved=bool(inside and not (centre - width < values[0] and centre + width > values[-1])),
         note=AT_EDGE if edge else "" if inside else NO_MINIMUM,
+        settings=settings,
     )
 
 
@@ -227,13 +252,6 @@ def _is_edge(lowest: int, values: Array, beyond: Array) -> bool:
     if lowest == 0:
         return not bool((beyond < values[0]).any())
     return lowest == len(values) - 1 and not bool((beyond > values[-1]).any())
-
-
-def _tried_beyond(ceilings: pd.DataFrame, names: tuple[str, str, str], setting: str) -> Array:
-    if not len(ceilings):
-        return np.array([])
-    own = (ceilings["label"] == names[0]) & (ceilings["_size"] == names[1]) & (ceilings["_budget"] == names[2])
-    return np.asarray(np.log(ceilings.loc[own, setting].to_numpy(dtype=np.float64)))
 
 
 def _vertex(x: Array, y: Array, near: Array, centre: float, level: float) -> tuple[float, float, float, float]:
@@ -295,9 +313,8 @@ def _law_params(
     finite = bool(np.isfinite(covariance).all())
     log_c = float(shift @ solved)
     se_c = float(np.sqrt(shift @ covariance @ shift)) if finite else float("inf")
-    half = min(t * se_c, 700.0)
-    c = float(np.exp(log_c))
-    params = {"c": Parameter("c", c, c * se_c, float(np.exp(log_c - half)), float(np.exp(log_c + half)))}
+    c, low, high = (float(end) for end in open_exp([log_c, log_c - t * se_c, log_c + t * se_c]))
+    params = {"c": Parameter("c", c, c * se_c, low, high)}
     for j, (name, _, _) in enumerate(used[1:], start=1):
         se = float(np.sqrt(covariance[j, j])) if finite else float("inf")
         params[name] = Parameter(name, float(solved[j]), se, float(solved[j] - t * se), float(solved[j] + t * se))
@@ -307,17 +324,17 @@ def _law_params(
 
 
 def best_of_sweeps(points: Points, setting: str = "lr_peak") -> Points:
-    """Keep, in each (method, size, budget) cell with several values of `setting`, the value with the lowest mean loss.
+    """Keep, in each cell with several values of `setting`, the value with the lowest mean loss.
 
     The other runs are listed as excluded. Points without the column are returned unchanged.
     """
     if setting not in points.frame or points.frame[setting].nunique() < 2:
         return points
-    frame = points.frame.assign(_size=size_keys(points.frame), _budget=budget_keys(points.frame))
-    means = frame.groupby(["label", "_size", "_budget", setting])["loss_nats"].mean().reset_index()
-    best = means.loc[means.groupby(["label", "_size", "_budget"])["loss_nats"].idxmin()]
-    chosen = best.set_index(["label", "_size", "_budget"])[setting]
-    keys = pd.MultiIndex.from_frame(frame[["label", "_size", "_budget"]])
+    frame = with_cells(points.frame, setting)
+    means = frame.groupby([*CELL, setting])["loss_nats"].mean().reset_index()
+    best = means.loc[means.groupby(CELL)["loss_nats"].idxmin()]
+    chosen = best.set_index(CELL)[setting]
+    keys = pd.MultiIndex.from_frame(frame[CELL])
     wanted = pd.Series(chosen.reindex(keys).to_numpy(dtype=np.float64), index=frame.index)
     keep = frame[setting].isna() | (frame[setting] == wanted)
     dropped = tuple(Exclusion(str(i), f"not the best {setting} of its cell") for i in frame.loc[~keep, "run_id"])
@@ -330,9 +347,8 @@ def at_edge(points: Points, setting: str = "lr_peak") -> list[str]:
     if setting not in points.frame or points.frame[setting].nunique() < LEAST_VALUES:
         return []
     found = []
-    frame = points.frame.assign(_size=size_keys(points.frame), _budget=budget_keys(points.frame))
-    for (label, size, budget), cell in frame.groupby(["label", "_size", "_budget"], sort=False):
+    for (label, size, budget, settings), cell in with_cells(points.frame, setting).groupby(CELL, sort=False):
         mean = cell.groupby(setting)["loss_nats"].mean()
         if len(mean) >= LEAST_VALUES and int(np.argmin(mean.to_numpy())) in (0, len(mean) - 1):
-            found.append(f"{label} {size} {budget}")
+            found.append(f"{label} {size} {budget}" + (f" ({settings})" if settings else ""))
     return found

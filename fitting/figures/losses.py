@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scalewright.fitting.figures.style import (
     FLOP_UNITS,
     TOKEN_UNITS,
+    drawable,
     footnote,
     in_order,
     log_axis,
@@ -116,7 +117,9 @@ def draw_size(axes: Axes, points: pd.DataFrame) -> None:
     for label in in_order(points["label"]):
         style = style_of(label)
         seeds = points[points["label"] == label].groupby("n_tokens")["loss_nats"].agg(["mean", "min", "max"])
-        spread = np.vstack([seeds["mean"] - seeds["min"], seeds["max"] - seeds["mean"]])
+        spread = np.vstack([seeds["mean"] - seeds["min"], seeds["max"] - seeds["mean"]]).clip(
+            min=0
+        )  # a mean is rounded
         axes.errorbar(
             seeds.index.to_numpy(float), seeds["mean"], yerr=spread, fmt=style.marker, linestyle=style.dash,
             color=style.colour, capsize=2, label=name_of(label),
@@ -125,7 +128,7 @@ def draw_size(axes: Axes, points: pd.DataFrame) -> None:
 
 def panel_title(size: str, n_params: float) -> str:
     named_by_it = size in {short(n_params), short(float(f"{n_params:.2g}"))}
-    return f"{size} parameters" if named_by_it else f"{size} ({short(n_params)} parameters)"
+    return f"{size} parameters" if named_by_it else f"{drawable(size)} ({short(n_params)} parameters)"
 
 
 def tick_budgets(all_axes: Sequence[Axes], n_tokens: "pd.Series[int]", scale: float, n_most: int = 6) -> None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any, Literal, ParamSpec
 
 import matplotlib as mpl
@@ -57,9 +57,12 @@ STYLES: dict[str, LabelStyle] = {
 SPARE_COLOURS = (ORANGE, SKY, GREEN, PURPLE, BLUE, VERMILION, BLACK, GREY)
 SPARE_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
 
+# The first draws all it can; the others are for letters it has not, where they are installed.
+FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "Noto Emoji", "Noto Sans")
+
 RC: dict[str, Any] = {
     "font.size": 10,
-    "font.family": "DejaVu Sans",
+    "text.parse_math": False,  # what a user wrote is text, a dollar sign too
     "axes.titlesize": 10.5,
     "axes.titlelocation": "left",
     "axes.labelsize": 10,
@@ -82,7 +85,7 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
     @wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with mpl.rc_context(RC):  # type: ignore[arg-type]
+        with mpl.rc_context(RC | {"font.family": fonts()}):  # type: ignore[arg-type]
             return draw(*args, **kwargs)
 
     return drawn
@@ -98,7 +101,37 @@ def style_of(label: str) -> LabelStyle:
 
 
 def name_of(label: str) -> str:
-    return style_of(label).name
+    """Return how a figure writes a label."""
+    return drawable(style_of(label).name)
+
+
+def drawable(text: str) -> str:
+    """Return a user's text as a figure can show it: a letter that no font here has becomes its number, `‹65b9›`.
+
+    A word joiner goes before a leading underscore, which matplotlib takes as a wish to stay out of the legend.
+    """
+    shown = "".join(one if one.isascii() or ord(one) in letters() else f"‹{ord(one):x}›" for one in text)
+    return f"\N{WORD JOINER}{shown}" if shown.startswith("_") else shown
+
+
+@lru_cache
+def fonts() -> list[str]:
+    """Return the families of FONTS that are installed."""
+    from matplotlib import font_manager
+
+    there = {entry.name for entry in font_manager.fontManager.ttflist}
+    return [name for name in FONTS if name in there]
+
+
+@lru_cache
+def letters() -> frozenset[int]:
+    """Return the characters that some installed font of FONTS can draw."""
+    from matplotlib import font_manager
+
+    found: set[int] = {ord("\N{WORD JOINER}")}
+    for path in {entry.fname for entry in font_manager.fontManager.ttflist if entry.name in fonts()}:
+        found |= set(font_manager.get_font(path).get_charmap())
+    return frozenset(found)
 
 
 def in_order(labels: Iterable[str]) -> list[str]:
@@ -189,7 +222,10 @@ class Unit:
 
 TOKEN_UNITS = (Unit(1e12, "trillions"), Unit(1e9, "billions"), Unit(1e6, "millions"), Unit(1e3, "thousands"))
 PARAMETER_UNITS = TOKEN_UNITS[1:]
-FLOP_UNITS = tuple(Unit(10.0**power, f"10$^{{{power}}}$ FLOP") for power in (24, 21, 18, 15, 12, 9))
+SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+FLOP_UNITS = tuple(
+    Unit(10.0**power, f"10{str(power).translate(SUPERSCRIPTS)} FLOP") for power in (24, 21, 18, 15, 12, 9)
+)
 
 
 def unit_for(values: Iterable[float], units: tuple[Unit, ...]) -> Unit:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from scalewright.orchestrator.analysis.comparisons import PairReading, read_pair
+from scalewright.orchestrator.analysis.settings import with_settings
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.study import Study
 
@@ -65,7 +66,8 @@ def analyze(study: Study, experiment: str, *, compare: Sequence[tuple[str, str]]
     from scalewright.db.frames import evaluations, final_losses
 
     database = open_database(study.database, create=False)
-    analysis = analyze_frame(final_losses(database, experiment), experiment, compare=compare)
+    runs = with_settings(database, experiment, final_losses(database, experiment))
+    analysis = analyze_frame(runs, experiment, compare=compare)
     analysis = replace(
         analysis,
         evaluations=evaluations(database, experiment=experiment),

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from scalewright.orchestrator.analysis.analyze import record_result, require_ended
+from scalewright.orchestrator.analysis.settings import with_settings
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.study import Study
 
@@ -116,7 +117,7 @@ def runs_to_fit(database: "Database", experiment: str, holdout: str = "exclude")
     from scalewright.db.frames import final_losses
     from scalewright.db.frames import runs as list_runs
 
-    runs = final_losses(database, experiment)
+    runs = with_settings(database, experiment, final_losses(database, experiment))
     require_ended(runs, experiment)
     if holdout in HELD_OUT:
         return runs

@@ -100,6 +100,16 @@ def planned_points(file: "Path") -> "pd.DataFrame":
     )
 
 
+def points_of_runs(runs: "pd.DataFrame") -> "pd.DataFrame":
+    """Return the places of an experiment's runs as `planned_points` does: of imported ones, for which no file plans."""
+    import pandas as pd
+
+    columns = ["label", "n_params", "n_tokens_planned", "flops_planned"]
+    renamed = {"n_tokens_planned": "n_tokens", "flops_planned": "flops"}
+    numbers: pd.DataFrame = runs[columns].rename(columns=renamed)
+    return numbers.astype({"n_params": float, "n_tokens": float})
+
+
 def read_assumed(words: str) -> dict[str, float]:
     """Read `alpha=0.3,E=1.7`; raises UserError for a parameter that the law does not have, or no number."""
     from scalewright.fitting.design import ASSUMED

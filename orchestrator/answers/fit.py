@@ -8,7 +8,7 @@ from scalewright.orchestrator.analysis.fits import FitRequest, Fitted, fit_as_as
 from scalewright.orchestrator.answers.answer import show_table
 from scalewright.orchestrator.report.format import counted, interval, number
 from scalewright.orchestrator.report.html import Table
-from scalewright.orchestrator.report.page import Page
+from scalewright.orchestrator.report.page_store import Page
 from scalewright.orchestrator.report.tables import print_json, print_rows
 from scalewright.orchestrator.study import Asked
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from scalewright.db.engine import Database
     from scalewright.fitting.hyper import HyperLaw, HyperResult, Optimum
+    from scalewright.fitting.result import Parameter
 
 SWEEP_NOTE = (
     "Parabolas of log loss in the log of the setting, fitted around the lowest loss. Crosses: their minima.\n"
@@ -52,11 +53,13 @@ def store(database: "Database", experiment: str, result: "HyperResult") -> str:
 def optima_table(result: "HyperResult") -> Table:
     from scalewright.fitting.figures.style import name_of
 
+    apart = any(one.settings for one in result.optima)
     rows = [
         {
             "method": name_of(one.label),
             "size": one.size,
             "budget": one.budget,
+            **({"trained with": one.settings} if apart else {}),
             "values tried": one.n_values,
             f"best {result.setting}": number(one.best),
             "95% interval": interval_words(one),
@@ -95,9 +98,18 @@ def laws_table(result: "HyperResult") -> Table:
 def law_row(law: "HyperLaw") -> dict[str, Any]:
     from scalewright.fitting.figures.style import name_of
 
-    parts = {name: f"{number(one.value)} {interval(one.low, one.high)}" for name, one in law.params.items()}
+    parts = {name: parameter_words(one) for name, one in law.params.items()}
     held = {name: "0 (one level only)" for name, one in law.params.items() if one.interval == "fixed"}
     return {"method": name_of(law.label), **parts, **held, "from": counted(law.n, "optimum", "optima")}
+
+
+def parameter_words(one: "Parameter") -> str:
+    """Word a parameter of a law; one that is known to no factor of ten (c, where exponents are loose) has no value."""
+    from scalewright.fitting.result import is_identified
+
+    if one.name == "c" and not is_identified(one.low, one.high):
+        return "not resolved"
+    return f"{number(one.value)} {interval(one.low, one.high)}"
 
 
 def use_words(experiment: str, result: "HyperResult", fit_id: str) -> list[str]:
@@ -107,13 +119,12 @@ def use_words(experiment: str, result: "HyperResult", fit_id: str) -> list[str]:
 
 
 def pictures(runs: "pd.DataFrame", result: "HyperResult") -> tuple[Picture, ...]:
-    from scalewright.fitting.curve import budget_keys, size_keys
     from scalewright.fitting.figures.gallery import FIGURES
-    from scalewright.fitting.frame import check_points
+    from scalewright.fitting.hyper import sweep_cells
 
-    points, optima = check_points(runs).frame, result.frame()
-    named = points.assign(size=size_keys(points), budget=budget_keys(points))
     cell = ["label", "size", "budget"]
+    (points, _), optima = sweep_cells(runs, result.setting), apart(result.frame())
+    named = apart(points.assign(size=points["_size"], budget=points["_budget"], settings=points["_settings"]))
     swept = named.merge(optima[cell].drop_duplicates(), on=cell)
     figure = FIGURES["sweeps"](swept, optima, setting=result.setting, note=SWEEP_NOTE)
     drawn = [Picture(f"sweeps-{result.setting}", figure, f"Final loss against {result.setting}.")]
@@ -126,6 +137,12 @@ def pictures(runs: "pd.DataFrame", result: "HyperResult") -> tuple[Picture, ...]
         figure = FIGURES["best-settings"](optima, laws, setting=result.setting, note=note)
         drawn.append(Picture(f"best-settings-{result.setting}", figure, f"Best {result.setting} against size."))
     return tuple(drawn)
+
+
+def apart(cells: "pd.DataFrame") -> "pd.DataFrame":
+    """Draw cells that differ in what they were trained with as methods of their own."""
+    labels = [f"{one}, {words}" if words else one for one, words in zip(cells["label"], cells["settings"], strict=True)]
+    return cells.assign(label=labels)
 
 
 def law_lines(result: "HyperResult", optima: "pd.DataFrame") -> "pd.DataFrame":

@@ -156,18 +156,23 @@ def hyper(
 
 
 def design(
-    file: Annotated[Path, typer.Argument(help="The YAML file of the experiment.")] = Path(DEFAULT_PLACE),
+    place: PLACE = DEFAULT_PLACE,
     assume: Annotated[str, typer.Option(help="The law that is supposed, for example alpha=0.3,beta=0.3,E=1.7.")] = "",
     scatter: Annotated[float | None, typer.Option(help="Share of its loss by which a run varies.", min=0.0)] = None,
     as_json: JSON = False,
 ) -> None:
     """Say what a planned grid can tell, before it is run. Example: scalewright design experiments.yaml"""
-    from scalewright.orchestrator.answers.design import design_answer, planned_points, read_assumed
+    from scalewright.db.engine import open_database
+    from scalewright.db.frames import runs as list_runs
+    from scalewright.orchestrator.answers.design import design_answer, planned_points, points_of_runs, read_assumed
     from scalewright.orchestrator.cli.selection import find
 
-    asked = find(str(file))
-    answer = design_answer(planned_points(file), read_assumed(assume), scatter)
-    show_for(asked, answer, as_json=as_json)
+    asked, assumed = find(place), read_assumed(assume)
+    if Path(place).is_file():
+        points = planned_points(Path(place))
+    else:
+        points = points_of_runs(list_runs(open_database(asked.study.database, create=False), asked.experiment))
+    show_for(asked, design_answer(points, assumed, scatter), as_json=as_json)
 
 
 def forecast(place: PLACE = DEFAULT_PLACE, as_json: JSON = False) -> None:

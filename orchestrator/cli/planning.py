@@ -62,7 +62,7 @@ def prepare(
     as_json: JSON = False,
 ) -> None:
     """Make the token shards of an experiment or of files. Example: scalewright data prepare --corpus my.txt"""
-    from scalewright.orchestrator.config.experiment import load_experiment
+    from scalewright.orchestrator.config.load import load_experiment
     from scalewright.orchestrator.data.prepare import prepare as prepare_files
     from scalewright.orchestrator.plan.make import prepare_data, study_of
     from scalewright.orchestrator.report.bill import print_data, show_documents

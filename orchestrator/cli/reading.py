@@ -194,18 +194,22 @@ def import_points(
     file: Annotated[Path, typer.Argument(help="CSV, Parquet or JSONL with one row a point.")],
     name: Annotated[str, typer.Option("--as", help="The experiment that the points become.")],
     columns: Annotated[str, typer.Option(help='Names in the file: n_params="Model Size",loss=final')] = "",
+    units: Annotated[str, typer.Option(help="Units of amounts without one: n_params=B,n_tokens=M.")] = "",
+    settings: Annotated[str, typer.Option(help="Other columns that say how a run was trained: warmup,beta2.")] = "",
     tokens_from_flops: Annotated[str | None, typer.Option(help="6ND: n_tokens = flops / (6 n_params).")] = None,
     of: OF = None,
     as_json: JSON = False,
 ) -> None:
     """Take anyone's points into the database. Example: scalewright import points.csv --as paper --columns loss=final"""
     from scalewright.orchestrator.cli.selection import find_study
-    from scalewright.orchestrator.sync.import_points import import_file, parse_columns
+    from scalewright.orchestrator.sync.import_points import Asked, import_file, parse_columns, parse_units
 
     study = find_study([of] if of else [])[0]
-    mapped = parse_columns(columns)
-    receipt = import_file(study, file, name, columns=mapped, tokens_from_flops=tokens_from_flops)
-    print_json(receipt.summary()) if as_json else print(receipt.sentence())
+    kept = tuple(filter(None, (word.strip() for word in settings.split(","))))
+    receipt = import_file(study, file, name, Asked(parse_columns(columns), parse_units(units), kept, tokens_from_flops))
+    print_json(receipt.summary()) if as_json else print(visible(receipt.sentence()))
+    for line in receipt.notes:
+        print(visible(f"note: {line}"), file=sys.stderr)
     receipt.raise_if_refused()
 
 

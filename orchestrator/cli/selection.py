@@ -61,7 +61,7 @@ def find_study(names: Sequence[str]) -> tuple[Study, str | None]:
     """Find the study of the first name that is a YAML file, else of the current folder; and the file's experiment."""
     for name in names:
         if Path(name).is_file():
-            from scalewright.orchestrator.config.experiment import load_experiment
+            from scalewright.orchestrator.config.load import load_experiment
             from scalewright.orchestrator.plan.make import study_of
 
             experiment = load_experiment(name)
@@ -109,7 +109,7 @@ def ask(place: str, *, sync: bool = True) -> Asked:
 
 def find(place: str) -> Asked:
     if Path(place).is_file():
-        from scalewright.orchestrator.config.experiment import load_experiment
+        from scalewright.orchestrator.config.load import load_experiment
         from scalewright.orchestrator.plan.make import study_of
 
         experiment = load_experiment(place)

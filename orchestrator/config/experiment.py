@@ -3,10 +3,9 @@
 What the names in it refer to is checked in config_check; what a value may look like is in values.
 """
 
-from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
 from scalewright.orchestrator.config import values
 from scalewright.orchestrator.config.axes import Group, Groups, Selectors
@@ -24,15 +23,12 @@ from scalewright.orchestrator.config.section import (
     Text,
     Truth,
     Whole,
-    explain,
     one_of,
     read_list,
     read_many,
 )
 from scalewright.orchestrator.config.training import Diagnostics, Divergence, Evaluation, Optimizer, Precision, Schedule
-from scalewright.orchestrator.config.yaml_text import YamlText, parse_yaml
-from scalewright.orchestrator.errors import UserError
-from scalewright.orchestrator.study import find_yaml
+from scalewright.orchestrator.config.yaml_text import YamlText
 
 MIRRORS = ("tensorboard", "mlflow", "wandb")
 
@@ -203,30 +199,3 @@ class Experiment(Section):
     @property
     def labels(self) -> tuple[str, ...]:
         return tuple(method.name for method in self.methods)
-
-
-def load_experiment(path: str | Path) -> Experiment:
-    """Read and check an experiments.yaml; raise UserError in one line with file, line and key path."""
-    file = find_yaml(Path(path))
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{file}: not UTF-8 text (byte {error.start})") from None
-    return read_experiment(text, str(path))
-
-
-def read_experiment(text: str, file: str = "experiments.yaml") -> Experiment:
-    """Check the text of an experiments.yaml; `file` is the name that errors show."""
-    from scalewright.orchestrator.config.check import check_names
-
-    source = parse_yaml(text, file)
-    if not isinstance(source.value, dict):
-        raise source.error((), "expected keys such as `experiment:`, `sizes:`, `budgets:`, `methods:`")
-    if "source" in source.value:
-        raise source.error(("source",), "unknown key")
-    try:
-        experiment = Experiment.model_validate({**source.value, "source": source})
-    except ValidationError as error:
-        raise explain(error, source) from None
-    check_names(experiment)
-    return experiment

@@ -1,21 +1,24 @@
 """The resource part of an experiments.yaml: profiles, the rules that pick one, retries. Knows no cluster."""
 
+import math
+import re
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from scalewright.orchestrator.config.section import (
     Count,
     Duration,
-    Options,
     Positive,
     Section,
     Text,
     Texts,
     Whole,
     read_list,
+    read_options,
 )
-from scalewright.orchestrator.config.values import choose, read_duration_s, read_positive_count
+from scalewright.orchestrator.config.values import choose, read_duration_s, read_positive_count, show
 
 EXECUTORS = ("local", "slurm", "debug")
 
@@ -23,6 +26,61 @@ EXECUTORS = ("local", "slurm", "debug")
 def read_time(value: Any) -> float | None:
     """Read a wall time in seconds; `auto` is None: from measured throughput."""
     return None if value is None or value == "auto" else read_duration_s(value)
+
+
+MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])(?:i?B)?", re.IGNORECASE)
+# Options of sbatch that jobs depend on, and what sets them instead.
+OWN_OPTIONS: dict[str, str] = {
+    "array": "the runs of the grid make the array",
+    "comment": "a job whose reply was lost is found by it",
+    "output": "logs lie in jobs/SUBMISSION/logs",
+    "error": "logs lie in jobs/SUBMISSION/logs",
+    "open-mode": "logs are appended to",
+    "signal": "a run saves a checkpoint on it",
+    "requeue": "a preempted run goes on by it; how often an error is tried again: `retry:`",
+    "no-requeue": "a preempted run goes on by being requeued; how often an error is tried again: `retry:`",
+    "job-name": "jobs are found by it",
+    "wrap": "the job's program is scalewright's",
+    "test-only": "see what would be submitted with: scalewright plan",
+    "wait": "follow jobs with: scalewright status --watch",
+    "nodes": "a job runs on one node; several devices: `devices:`",
+    "ntasks": "`devices:` and `at_once:` decide it",
+    "ntasks-per-node": "`devices:` and `at_once:` decide it",
+    "time": "write `time:` beside `sbatch:`",
+    "partition": "write `partition:` beside `sbatch:`",
+    "account": "write `account:` beside `sbatch:`",
+    "qos": "write `qos:` beside `sbatch:`",
+    "constraint": "write `constraint:` beside `sbatch:`",
+    "mem": "write `mem:` beside `sbatch:`",
+    "gpus-per-node": "write `gpus:` beside `sbatch:`",
+    "cpus-per-task": "write `cpus:` beside `sbatch:`",
+}
+
+
+def read_memory(value: Any) -> str | None:
+    """Read memory with its unit, as sbatch takes it: `8G`, `8 GiB`, `512M`; a bare number is refused, 0 means all."""
+    if value is None:
+        return None
+    text = str(value).strip()
+    match = MEMORY.fullmatch(text)
+    if match and float(match[1]) > 0:
+        number = float(match[1])
+        kib = number * 1024 ** "KMGT".index(match[2].upper())
+        return f"{number:.0f}{match[2].upper()}" if number == int(number) else f"{math.ceil(kib)}K"
+    if text == "0":
+        return text
+    hint = f"; sbatch would take {text} for megabytes" if text.isdigit() else ""
+    raise ValueError(f"{show(value)} is no amount of memory; write for example 8G or 512M{hint}")
+
+
+def read_sbatch(value: Any) -> dict[str, Any]:
+    """Read options of sbatch by name, except those that jobs depend on."""
+    options = read_options(value)
+    for key in options:
+        why = OWN_OPTIONS.get(key.lower().replace("_", "-"))
+        if why:
+            raise PydanticCustomError("own_option", "{message}", {"key": key, "message": f"set by scalewright: {why}"})
+    return options
 
 
 def read_pack(value: Any) -> int | None:
@@ -43,10 +101,10 @@ class Profile(Section):
     constraint: Text | None = None
     gpus: Whole = 0
     cpus: Count = 1
-    mem: Text | None = None
+    mem: Annotated[str | None, BeforeValidator(read_memory)] = None
     time_s: Annotated[float | None, BeforeValidator(read_time)] = Field(default=None, alias="time")
     setup: Texts = ()
-    sbatch: Options = {}
+    sbatch: Annotated[dict[str, Any], BeforeValidator(read_sbatch)] = {}
     pack: Annotated[int | None, BeforeValidator(read_pack)] = None
     at_once: Count = 1
     devices: Count = 1

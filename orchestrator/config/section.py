@@ -72,10 +72,10 @@ def read_list(value: Any) -> tuple[Any, ...]:
 
 
 def read_limit(value: Any) -> float | None:
-    """Read a positive number, or `none` / `off` for no limit."""
+    """Read a positive number; 0, `none` and `off` are no limit."""
     if value is None or str(value).lower() in ("none", "off", "no", "null"):
         return None
-    return values.read_positive(value)
+    return values.read_not_negative(value) or None
 
 
 def one_of(*valid: str, what: str) -> Callable[[Any], str]:
@@ -96,6 +96,7 @@ Number = Annotated[float, BeforeValidator(values.read_number)]
 NotNegative = Annotated[float, BeforeValidator(values.read_not_negative)]
 Positive = Annotated[float, BeforeValidator(values.read_positive)]
 Share = Annotated[float, BeforeValidator(values.read_fraction)]
+BelowOne = Annotated[float, BeforeValidator(values.read_below_one)]
 Limit = Annotated[float | None, BeforeValidator(read_limit)]
 Truth = Annotated[bool, BeforeValidator(values.read_truth)]
 Duration = Annotated[float, BeforeValidator(values.read_duration_s)]

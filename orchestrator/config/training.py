@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, ValidationError
 from scalewright.orchestrator.config import values
 from scalewright.orchestrator.config.recipes import OPTIMIZERS, PRECISIONS
 from scalewright.orchestrator.config.section import (
+    BelowOne,
     Count,
     Extent,
     Limit,
@@ -37,8 +38,8 @@ class Optimizer(Overrides):
     """Changes to a recipe's optimiser. Norms are L2; `none` turns a clip off."""
 
     name: Annotated[str, BeforeValidator(one_of(*OPTIMIZERS, what="optimizer"))] = "adamw"
-    beta1: Share = 0.9
-    beta2: Share = 0.95
+    beta1: BelowOne = 0.9
+    beta2: BelowOne = 0.95
     eps: Positive = 1e-8
     weight_decay: NotNegative = 0.0
     decay: Annotated[str, BeforeValidator(one_of(*DECAY, what="set of decayed roles"))] = "none"

@@ -85,6 +85,14 @@ def read_fraction(value: Any) -> float:
     return share
 
 
+def read_below_one(value: Any) -> float:
+    """Read a number of at least 0 and below 1: what an average may forget a step."""
+    number = read_number(value)
+    if not 0 <= number < 1:
+        raise ValueError(f"{show(value)} must be at least 0 and below 1")
+    return number
+
+
 def read_truth(value: Any) -> bool:
     truth = value if isinstance(value, bool) else TRUTHS.get(str(value).lower())
     if truth is None:

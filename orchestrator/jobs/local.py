@@ -15,6 +15,7 @@ from pathlib import Path
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.files import usable
 from scalewright.orchestrator.jobs.records import Chunk, Pack, Started, chunk_path
+from scalewright.orchestrator.runs.job_environment import goes_along
 from scalewright.orchestrator.runs.processes import Process
 
 FOREVER_MIN = 60 * 24 * 365
@@ -52,7 +53,7 @@ def job_environment(root: str, threads: int = 1) -> dict[str, str]:
     """Return the environment of a job: the snapshot's packages before all others, whatever the working directory."""
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
     counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
-    clean = {key: value for key, value in os.environ.items() if not key.startswith(("SUBMITIT_", "SLURM_"))}
+    clean = {key: value for key, value in os.environ.items() if goes_along(key)}
     return clean | counts | {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
 
 

@@ -23,6 +23,7 @@ from scalewright.orchestrator.jobs.carrier import Carrier
 from scalewright.orchestrator.jobs.packing import NamedPack, chunks
 from scalewright.orchestrator.jobs.records import Chunk, Pack, chunk_path
 from scalewright.orchestrator.jobs.slurm_commands import Limits, read_limits
+from scalewright.orchestrator.runs.job_environment import goes_along
 
 __all__ = ["adopt", "arrays", "check_reachable", "launch", "read_limits"]
 
@@ -86,7 +87,7 @@ def launch(jobs_dir: Path, chunk: Chunk, packs: Sequence[NamedPack], limits: Lim
     chunk.write(jobs_dir)
     executor = make_executor(submission_dir, chunk, packs)
     try:
-        with environment_of_a_login_shell(), redirect_stderr(StringIO()):  # submitit prints what it raises
+        with environment_for_jobs(), redirect_stderr(StringIO()):  # submitit prints what it raises
             jobs = executor.submit_array([Carrier(str(submission_dir / name)) for name in chunk.packs])
     except Exception as trouble:  # noqa: BLE001  submitit wraps whatever sbatch said; the message tells them apart
         return after_trouble(jobs_dir, chunk, " ".join(str(trouble).split()))
@@ -109,13 +110,9 @@ def after_trouble(jobs_dir: Path, chunk: Chunk, message: str) -> Chunk:
 
 
 @contextmanager
-def environment_of_a_login_shell() -> Iterator[None]:
-    """Hide what a surrounding job left in the environment, which sbatch would hand on; SLURM_CONF must stay."""
-    hidden = {
-        key: os.environ.pop(key)
-        for key in list(os.environ)
-        if key.startswith(("SLURM_", "SBATCH_", "SUBMITIT_", "PMI_", "PMIX_")) and key != "SLURM_CONF"
-    }
+def environment_for_jobs() -> Iterator[None]:
+    """Hide what must not go along with jobs, for sbatch hands on all it sees; SLURM_CONF must stay."""
+    hidden = {key: os.environ.pop(key) for key in list(os.environ) if not goes_along(key) and key != "SLURM_CONF"}
     try:
         yield
     finally:

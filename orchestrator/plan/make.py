@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scalewright.orchestrator.config.experiment import Experiment, load_experiment
+from scalewright.orchestrator.config.experiment import Experiment
+from scalewright.orchestrator.config.load import load_experiment
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.plan.bill import Plan, price
 from scalewright.orchestrator.plan.earlier_runs import StoredLaws, read_known

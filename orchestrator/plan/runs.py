@@ -22,12 +22,15 @@ from scalewright.orchestrator.config.rates import (
 )
 from scalewright.orchestrator.config.values import Budget
 from scalewright.orchestrator.config.yaml_text import KeyPath
+from scalewright.orchestrator.plan.check import check_run
 from scalewright.orchestrator.plan.expand import Point, expand
-from scalewright.orchestrator.plan.training import training_identity, training_options
+from scalewright.orchestrator.plan.training import training_options, training_spec
 from scalewright.orchestrator.runs.spec import RunSpec
+from scalewright.orchestrator.runs.training_spec import Settings
 
 MODEL_OVERRIDES = ("options", "gate_options", "init_options")
 OptionOverrides = tuple[tuple[str, Any], ...]
+MIN_STEPS = 1
 PROCESS_BYTES = 600 * 2**20  # a Python process with torch and lightning loaded
 
 
@@ -98,6 +101,15 @@ def tokens_of(budget: Budget, plain: Mapping[str, Any], batch_tokens: int) -> in
         wanted *= plain["n_params_non_embedding"]
     if budget.unit == "FLOPs":
         wanted /= plain["flops_per_token"]
+    if wanted < MIN_STEPS * batch_tokens:
+        raise ValueError(
+            f"{budget.text} is {wanted:,.0f} tokens, less than one step of {batch_tokens:,}"
+            + (
+                "; was a comma meant as the decimal point?"
+                if budget.unit == "tokens" and wanted < batch_tokens / 2
+                else ""
+            )
+        )
     return batch_tokens * ceil(wanted / batch_tokens)
 
 
@@ -159,11 +171,11 @@ class Planner:
         model_key = (point.size, point.method, point.context, model_overrides(point))
         model, counts = self.model(*model_key), self.counts(model_key)
         plain = self.counts((point.size, None, point.context, ()))
-        n_tokens = tokens_of(self.experiment.budgets[point.budget], plain, point.batch * point.context)
+        n_tokens = self.tokens(point, plain)
         rate, rule = self.rate(point, method, plain["n_params_non_embedding"], n_tokens)
         options = training_options(self.experiment, point, method, size)
-        training = training_identity(self.experiment, point, options, n_tokens=n_tokens, lr_peak=rate)
-        spec = RunSpec(model.to_dict(), self.data, training)
+        training = training_spec(self.experiment, point, options, n_tokens=n_tokens, lr_peak=rate)
+        spec = RunSpec(model.to_dict(), self.data, training.to_dict())
         planned = counts | {
             "flops_total": counts["flops_per_token"] * n_tokens,
             "n_steps": spec.n_steps,
@@ -174,10 +186,24 @@ class Planner:
         profile = self.experiment.resources.pick(
             size=point.size, label=point.method, n_params=counts["n_params_non_embedding"]
         )
-        settings = run_settings(self.experiment, point, n_tokens, profile) | {"label": label, "lr_rule": rule}
+        check_run(self.experiment, point, method, training, self.experiment.resources.profile(profile))
+        settings = run_settings(self.experiment, point, n_tokens, profile_name=profile, lr_rule=rule)
         return PlannedRun(
             spec.run_id, spec, settings, planned, label, point.size, point.budget, point.group, point.holdout, profile
         )
+
+    def tokens(self, point: Point, plain: Mapping[str, Any]) -> int:
+        try:
+            return tokens_of(self.experiment.budgets[point.budget], plain, point.batch * point.context)
+        except ValueError as error:
+            written = self.experiment.source.value["budgets"]
+            names = (
+                list(written)
+                if isinstance(written, dict)
+                else list(map(str, written if isinstance(written, list) else [written]))
+            )
+            place = point.budget if isinstance(written, dict) else names.index(point.budget)
+            raise self.experiment.source.error(("budgets", place), f"{error} (size {point.size})") from None
 
     def rate(self, point: Point, method: Method, n_params_here: int, n_tokens: int) -> tuple[float, str]:
         """Return the peak rate of a point and the rule it came from."""
@@ -206,22 +232,26 @@ def label_of(point: Point) -> str:
     return f"{point.method} ({shown})" if shown else point.method
 
 
-def run_settings(experiment: Experiment, point: Point, n_tokens: int, profile_name: str) -> dict[str, Any]:
+def run_settings(
+    experiment: Experiment, point: Point, n_tokens: int, *, profile_name: str, lr_rule: str
+) -> dict[str, Any]:
     """Return what is recorded of how a run is carried out and never changes its result."""
     batch_tokens = point.batch * point.context
     evaluation, profile = experiment.evaluation, experiment.resources.profile(profile_name)
     times = [extent.to_tokens(n_tokens, batch_tokens) for extent in evaluation.at]
     if evaluation.every:
         times += range(every := evaluation.every.to_tokens(n_tokens, batch_tokens), n_tokens, every)
-    return {
-        "evaluate_at": sorted({tokens for tokens in times if 0 < tokens < n_tokens}),
-        "diagnostics_at": [extent.to_tokens(n_tokens, batch_tokens) for extent in experiment.diagnostics.at],
-        "log_every_steps": experiment.log_every_steps,
-        "checkpoint_every_s": experiment.checkpoint_every_s,
-        "compile": experiment.compile,
-        "mirrors": [mirror.model_dump() for mirror in experiment.mirrors],
-        "profile": profile_name,
-        "threads": profile.threads,
-        "devices": profile.devices,
-        "micro_batch_sequences": profile.micro_batch,
-    }
+    return Settings(
+        evaluate_at=tuple(sorted({tokens for tokens in times if 0 < tokens < n_tokens})),
+        diagnostics_at=tuple(extent.to_tokens(n_tokens, batch_tokens) for extent in experiment.diagnostics.at),
+        log_every_steps=experiment.log_every_steps,
+        checkpoint_every_s=experiment.checkpoint_every_s,
+        compile=experiment.compile,
+        mirrors=tuple(mirror.model_dump() for mirror in experiment.mirrors),
+        profile=profile_name,
+        threads=profile.threads,
+        devices=profile.devices,
+        micro_batch_sequences=profile.micro_batch,
+        label=label_of(point),
+        lr_rule=lr_rule,
+    ).to_dict()

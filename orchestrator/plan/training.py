@@ -6,7 +6,15 @@ from typing import Any
 from scalewright.models.methods import METHODS
 from scalewright.orchestrator.config.experiment import Experiment, Method, Size
 from scalewright.orchestrator.config.recipes import RECIPES
+from scalewright.orchestrator.config.values import Extent
 from scalewright.orchestrator.plan.expand import Point
+from scalewright.orchestrator.runs.training_spec import (
+    DivergenceSpec,
+    EvaluationSpec,
+    OptimizerSpec,
+    ScheduleSpec,
+    TrainingSpec,
+)
 
 NO_CLIP = 0.0  # how a spec writes "no clipping"
 
@@ -42,44 +50,45 @@ def training_options(
     return optimizer, schedule
 
 
-def training_identity(
+def training_spec(
     experiment: Experiment,
     point: Point,
     options: tuple[dict[str, Any], dict[str, Any]],
     *,
     n_tokens: int,
     lr_peak: float,
-) -> dict[str, Any]:
-    """Write the `training` part of a RunSpec: whole numbers and floats in fixed types, nothing left to a default."""
+) -> TrainingSpec:
+    """Write how a point is trained: whole numbers and floats in fixed types, nothing left to a default."""
     optimizer, schedule = options
-    batch_tokens = point.batch * point.context
-    return {
-        "n_tokens": n_tokens,
-        "batch_sequences": point.batch,
-        "context": point.context,
-        "seed": point.seed,
-        "precision": point.precision,
-        "optimizer": {
-            "name": optimizer["name"],
-            "lr_peak": float(lr_peak),
-            "beta1": float(optimizer["beta1"]),
-            "beta2": float(optimizer["beta2"]),
-            "eps": float(optimizer["eps"]),
-            "weight_decay": float(optimizer["weight_decay"]),
-            "decay": optimizer["decay"] if optimizer["weight_decay"] else "none",
-            "clip_norm": float(optimizer["clip_norm"] or NO_CLIP),
-            "gate_clip_norm": float(optimizer["gate_clip_norm"] or NO_CLIP),
-        },
-        "schedule": schedule_identity(schedule, n_tokens, batch_tokens),
-        "evaluation": {"n_windows": experiment.evaluation.n_windows},
-        "divergence": experiment.divergence.model_dump(),
-    }
+    return TrainingSpec(
+        n_tokens=n_tokens,
+        batch_sequences=point.batch,
+        context=point.context,
+        seed=point.seed,
+        precision=point.precision,
+        optimizer=OptimizerSpec(
+            name=optimizer["name"],
+            lr_peak=float(lr_peak),
+            beta1=float(optimizer["beta1"]),
+            beta2=float(optimizer["beta2"]),
+            eps=float(optimizer["eps"]),
+            weight_decay=float(optimizer["weight_decay"]),
+            decay=optimizer["decay"] if optimizer["weight_decay"] else "none",
+            clip_norm=float(optimizer["clip_norm"] or NO_CLIP),
+            gate_clip_norm=float(optimizer["gate_clip_norm"] or NO_CLIP),
+        ),
+        schedule=schedule_spec(schedule, n_tokens, point.batch * point.context),
+        evaluation=EvaluationSpec(n_windows=experiment.evaluation.n_windows),
+        divergence=DivergenceSpec(**experiment.divergence.model_dump()),
+    )
 
 
-def schedule_identity(schedule: Mapping[str, Any], n_tokens: int, batch_tokens: int) -> dict[str, Any]:
-    identity = {
-        "name": schedule["name"],
-        "warmup_tokens": schedule["warmup"].to_tokens(n_tokens, batch_tokens),
-        "final_fraction": float(schedule["final"]),
-    }
-    return identity | ({"decay_fraction": float(schedule["decay"])} if schedule["name"] == "wsd" else {})
+def schedule_spec(schedule: Mapping[str, Any], n_tokens: int, batch_tokens: int) -> ScheduleSpec:
+    """Write the schedule in tokens, rounded to whole steps; a decay is part of `wsd` alone."""
+    decay = Extent(float(schedule["decay"]), "share") if schedule["name"] == "wsd" else None
+    return ScheduleSpec(
+        name=schedule["name"],
+        warmup_tokens=schedule["warmup"].to_tokens(n_tokens, batch_tokens),
+        final_fraction=float(schedule["final"]),
+        decay_tokens=decay.to_tokens(n_tokens, batch_tokens) if decay else None,
+    )

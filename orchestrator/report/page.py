@@ -1,6 +1,5 @@
 """From an analysis to its report: which figures are drawn of it, and in which order a page tells it."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from scalewright.orchestrator.analysis.analyze import Analysis, analyze, seeds_in_words
@@ -21,18 +20,9 @@ from scalewright.orchestrator.report.law_tables import (
     laws_table,
     runs_table,
 )
+from scalewright.orchestrator.report.page_store import Page, page_key, read_page, write_page
 from scalewright.orchestrator.report.warnings import cautions
 from scalewright.orchestrator.study import Study
-
-
-@dataclass(frozen=True)
-class Page:
-    """A report as written: what a terminal shows of it, every file (pictures, then the page), and where the page is."""
-
-    tables: tuple[Table, ...]
-    lines: tuple[str, ...]
-    files: tuple[Path, ...]
-    path: Path
 
 
 def report_experiment(study: Study, experiment: str, *, compare: tuple[tuple[str, str], ...] = ()) -> Page:
@@ -40,8 +30,6 @@ def report_experiment(study: Study, experiment: str, *, compare: tuple[tuple[str
 
     Safe to repeat: where neither the runs nor the code have changed since, the page that is there is returned.
     """
-    from scalewright.orchestrator.report.page_store import page_key, read_page, write_page
-
     folder = figures_dir(study, experiment)
     key = page_key(study, experiment, compare)
     stored = read_page(folder, key)

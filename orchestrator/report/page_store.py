@@ -10,10 +10,19 @@ from typing import Any
 from scalewright import fitting
 from scalewright.orchestrator.files import usable, write_json
 from scalewright.orchestrator.report.html import Table
-from scalewright.orchestrator.report.page import Page
 from scalewright.orchestrator.study import Study
 
 NAME = "report.json"
+
+
+@dataclass(frozen=True)
+class Page:
+    """A report as written: what a terminal shows of it, every file (pictures, then the page), and where the page is."""
+
+    tables: tuple[Table, ...]
+    lines: tuple[str, ...]
+    files: tuple[Path, ...]
+    path: Path
 
 
 def page_key(study: Study, experiment: str, compare: Sequence[tuple[str, str]]) -> str:

@@ -1,10 +1,18 @@
-"""What a reader must keep in mind about an analysis: each caution is checked on the runs, and is one sentence."""
+"""What a reader must keep in mind about an analysis: each caution is checked on the runs, and is one sentence.
+
+What was or was not done is asked of every run that has ended (`ended`): the points are what is left of them once the
+best of each sweep was chosen. Only what is said about the points that entered is asked of the points.
+"""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from scalewright.db.run_states import ENDED
 from scalewright.orchestrator.analysis.analyze import Analysis
 from scalewright.orchestrator.report.format import counted, listed, number
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FEWEST_STEPS = 512  # below this many optimiser steps, sizes were seen to swap places
 UNEVEN = 1.3  # throughput ratio within one method and size from which the machine was not the runs' alone
@@ -16,6 +24,11 @@ def cautions(analysis: Analysis) -> list[str]:
     """Return every caution that applies, the gravest first."""
     found = [check(analysis) for check in CHECKS.values()]
     return [sentence for sentence in found if sentence]
+
+
+def ended(analysis: Analysis) -> "pd.DataFrame":
+    """Return every run that has completed or diverged, whether it entered or not."""
+    return analysis.runs[analysis.runs["state"].isin(["completed", "diverged"])]
 
 
 def left_out(analysis: Analysis) -> str:
@@ -53,12 +66,19 @@ def single_seed(analysis: Analysis) -> str:
 
 
 def one_learning_rate(analysis: Analysis) -> str:
-    rates = analysis.points.frame.groupby(CELL)["lr_peak"].nunique()
-    if not len(rates) or rates.max() > 1 or analysis.points.frame["lr_peak"].isna().all():
+    from scalewright.fitting.curve import budget_keys, size_keys
+    from scalewright.fitting.figures.style import in_order, name_of
+
+    known = ended(analysis).dropna(subset=["lr_peak"])
+    known = known.assign(size=size_keys(known), budget=budget_keys(known))
+    swept = known.groupby(["label", "size", "budget"])["lr_peak"].nunique().groupby("label").max() > 1
+    if swept.all():  # also where no rate is known
         return ""
+    without = [name_of(label) for label in in_order(swept.index[~swept])]
+    who = "Each method was" if not swept.any() else f"{listed(without)} {'was' if len(without) == 1 else 'were'}"
     return (
-        "Each method was trained at one learning rate per size, none swept here: part of a difference may be a better "
-        "tuned learning rate. A sweep over lr_factor would tell."
+        f"{who} trained at one learning rate per size, none swept here: part of a difference may be a better tuned "
+        "learning rate. A sweep over lr_factor would tell."
     )
 
 
@@ -68,7 +88,7 @@ def not_annealed(analysis: Analysis) -> str:
 
 
 def few_steps(analysis: Analysis) -> str:
-    points = analysis.points.frame
+    points = analysis.runs[analysis.runs["state"] == "completed"]
     if points["batch_tokens"].isna().all():
         return ""
     steps = points["n_tokens"] / points["batch_tokens"]
@@ -78,7 +98,7 @@ def few_steps(analysis: Analysis) -> str:
 
 
 def different_machines(analysis: Analysis) -> str:
-    kinds = analysis.points.frame[["device", "threads"]].dropna(how="all").drop_duplicates()
+    kinds = ended(analysis)[["device", "threads"]].dropna(how="all").drop_duplicates()
     if len(kinds) <= 1:
         return ""
     seen = sorted(f"{row.device} with {row.threads:.0f} threads" for row in kinds.itertuples())
@@ -87,7 +107,7 @@ def different_machines(analysis: Analysis) -> str:
 
 def busy_machine(analysis: Analysis) -> str:
     """Throughput of runs of one method and size should agree; where it does not, something else ran beside them."""
-    speeds = analysis.points.frame.dropna(subset=["tokens_per_s"]).groupby(["label", "n_params"])["tokens_per_s"]
+    speeds = ended(analysis).dropna(subset=["tokens_per_s"]).groupby(["label", "n_params"])["tokens_per_s"]
     if not len(speeds):
         return ""
     worst = float((speeds.max() / speeds.min()).max())

@@ -5,6 +5,18 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
+KEPT_BACK = ("SCALEWRIGHT_DB", "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")
+KEPT_BACK_PREFIXES = ("SUBMITIT_", "SLURM_", "SBATCH_", "PMI_", "PMIX_")
+
+
+def goes_along(name: str) -> bool:
+    """Tell whether a variable of the submitter's environment goes along with its jobs.
+
+    Not what a surrounding job left, and not the database's address and password: a job never opens the database, and
+    what is exported lies in the controller's state folder.
+    """
+    return name not in KEPT_BACK and not name.startswith(KEPT_BACK_PREFIXES)
+
 
 def job_place(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return {"cluster", "job_id", "restart", "array_task"} of this job; array_task is None outside an array."""

@@ -41,17 +41,17 @@ def open_data(job: Assignment) -> Manifest:
 
 def open_validation(job: Assignment, manifest: Manifest) -> Validation:
     training = job.training
-    n_windows = training["evaluation"]["n_windows"]
-    windows = read_validation(job.settings.data_dir, manifest, training["context"], n_windows)
-    in_training = job.settings.micro_batch_sequences or training["batch_sequences"]
-    at_once = max(in_training, EVALUATION_LOGITS // (training["context"] * manifest.vocab_size))
+    n_windows = training.evaluation.n_windows
+    windows = read_validation(job.settings.data_dir, manifest, training.context, n_windows)
+    in_training = job.settings.micro_batch_sequences or training.batch_sequences
+    at_once = max(in_training, EVALUATION_LOGITS // (training.context * manifest.vocab_size))
     return Validation(torch.from_numpy(windows), manifest.bytes_per_token, at_once)
 
 
 def build_model(job: Assignment, saved: dict[str, Any] | None) -> Transformer:
     """Build the model with the weights of its seed or of a checkpoint, all in bf16 when that is the precision."""
-    model = Transformer(ModelSpec.from_dict(job.spec.model), seed=job.training["seed"])
-    if job.training["precision"] == "bf16-pure":
+    model = Transformer(ModelSpec.from_dict(job.spec.model), seed=job.training.seed)
+    if job.training.precision == "bf16-pure":
         for parameter in model.parameters():
             parameter.data = parameter.data.bfloat16()
     if saved:
@@ -62,13 +62,13 @@ def build_model(job: Assignment, saved: dict[str, Any] | None) -> Transformer:
 def recipe_of(job: Assignment, ranks: Ranks) -> Recipe:
     """Work out how a rank goes through its share of a batch; raises UserError where that is no whole number."""
     training, micro = job.training, job.settings.micro_batch_sequences
-    ranks.check_batch(training["batch_sequences"])
-    share = training["batch_sequences"] // ranks.size
+    ranks.check_batch(training.batch_sequences)
+    share = training.batch_sequences // ranks.size
     part = min(micro or share, share)
     if share % part:
         raise UserError(f"micro_batch_sequences {micro}: expected a divisor of the {share} sequences a device takes")
-    schedule = read_schedule(training["schedule"], training["n_tokens"])
-    return Recipe(training["optimizer"], schedule, share // part, job.settings.compile)
+    schedule = read_schedule(training.schedule, training.n_tokens)
+    return Recipe(training.optimizer, schedule, share // part, job.settings.compile)
 
 
 def run_trainer(job: Assignment, manifest: Manifest, system: System, callbacks: list[Callback]) -> None:
@@ -78,7 +78,7 @@ def run_trainer(job: Assignment, manifest: Manifest, system: System, callbacks: 
     marks = job.steps_at(job.settings.evaluate_at) | job.steps_at(job.settings.diagnostics_at)
     longest = longest_chunk(job.flops_per_token * progress.batch_tokens, device)
     lengths = chunk_lengths(progress.step, progress.n_steps, marks, longest)
-    order = (training["context"], training["seed"], training["batch_sequences"])
+    order = (training.context, training.seed, training.batch_sequences)
     sampler = open_train(job.settings.data_dir, manifest, *order)
     if lengths:  # none where the attempt before ended between its last checkpoint and DONE.json
         trainer.fit(system, Chunks(sampler, progress.step, lengths, pin=device == "cuda"))
@@ -95,7 +95,7 @@ def make_trainer(job: Assignment, ranks: Ranks, callbacks: list[Callback]) -> Tr
     return Trainer(
         accelerator="auto",
         devices=[ranks.rank] if torch.cuda.is_available() else 1,
-        precision=PRECISIONS[job.training["precision"]],
+        precision=PRECISIONS[job.training.precision],
         max_epochs=1,
         callbacks=[*callbacks, KeepSignals()],
         plugins=[LightningEnvironment()],

@@ -2,39 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from scalewright.orchestrator.errors import UserError
-from scalewright.orchestrator.files import Broken, UnusableFile, record_of
+from scalewright.orchestrator.files import Broken, UnusableFile
 from scalewright.orchestrator.runs.records import read_spec
 from scalewright.orchestrator.runs.spec import RunSpec
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a run is executed; nothing here changes its result. Token counts are positions of the run."""
-
-    data_dir: str
-    evaluate_at: tuple[int, ...] = ()
-    diagnostics_at: tuple[int, ...] = ()
-    log_every_steps: int = 1
-    checkpoint_every_s: float = 600.0
-    compile: bool = False
-    threads: int = 1
-    micro_batch_sequences: int | None = None
-    mirrors: tuple[Any, ...] = ()
-
-    @classmethod
-    def of(cls, record: dict[str, Any]) -> "Settings":
-        known = {name: value for name, value in record.items() if name in cls.__dataclass_fields__}
-        return record_of(cls, known, "settings")
-
-
-@dataclass(frozen=True)
-class Planned:
-    """What a training needs of the numbers planned for it."""
-
-    flops_per_token: float | None
+from scalewright.orchestrator.runs.training_spec import Settings, TrainingSpec, read_settings, read_training
 
 
 @dataclass(frozen=True)
@@ -44,12 +17,9 @@ class Assignment:
     run_dir: Path
     run_id: str
     spec: RunSpec
+    training: TrainingSpec
     settings: Settings
     flops_per_token: float
-
-    @property
-    def training(self) -> dict[str, Any]:
-        return self.spec.training
 
     def steps_at(self, token_counts: tuple[int, ...]) -> frozenset[int]:
         """Return the first step at or after each token count."""
@@ -64,9 +34,9 @@ def read_assignment(run_dir: Path) -> Assignment:
     spec = found.spec
     if spec.parent is not None:
         raise UserError(f"{path}: a run that branches from another cannot be trained by this version")
-    try:
-        settings = Settings.of(found.settings)
-        flops_per_token = record_of(Planned, {"flops_per_token": found.planned.get("flops_per_token")}).flops_per_token
-    except ValueError as trouble:
-        raise UnusableFile(f"{path}: {trouble}") from None
-    return Assignment(run_dir, spec.run_id, spec, settings, flops_per_token or 0.0)
+    training = read_training(spec.training, f"{path}: training")
+    settings = read_settings(found.settings, f"{path}: settings")
+    planned = found.planned.get("flops_per_token")
+    if planned is not None and not isinstance(planned, int | float):
+        raise UnusableFile(f"{path}: planned.flops_per_token is not a number")
+    return Assignment(run_dir, spec.run_id, spec, training, settings, float(planned or 0))

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from scalewright.orchestrator.runs.training_spec import DivergenceSpec
+
 WINDOW_STEPS = 16
 DEFAULT_RULE: dict[str, float] = {"rise_nats": 1.0, "patience": 0.1}
 
@@ -24,8 +26,8 @@ class Monitor:
     window: list[float] = field(default_factory=list)
 
     @classmethod
-    def of(cls, rule: Mapping[str, Any], n_steps: int) -> "Monitor":
-        return cls(float(rule["rise_nats"]), max(float(rule["patience"]) * n_steps, WINDOW_STEPS))
+    def of(cls, rule: DivergenceSpec, n_steps: int) -> "Monitor":
+        return cls(rule.rise_nats, max(rule.patience * n_steps, WINDOW_STEPS))
 
     def why_diverged(self, loss_nats: float) -> str | None:
         """Take the next step's loss; return the reason when the run has diverged with it, else None."""

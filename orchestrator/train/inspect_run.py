@@ -77,7 +77,7 @@ def inspect_run(study: Study, prefix: str, *, gates: str | None = None, n_window
         "loss_nats": importance.loss_nats,
         "n_tokens_inspected": targets.numel(),
         "n_windows": len(targets),
-        "n_windows_of_run": loaded.job.training["evaluation"]["n_windows"],
+        "n_windows_of_run": loaded.job.training.evaluation.n_windows,
         "norm_ratio_repeated_to_text": norms.ratio,
         "factor_errors": factor_errors(spec) if spec.interior().factors is not None else None,
         "layers": [

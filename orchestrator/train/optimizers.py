@@ -11,13 +11,14 @@ import torch
 from torch import nn
 
 from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.runs.training_spec import OptimizerSpec
 from scalewright.orchestrator.train.groups import group_parameters
 
 
-def adamw(groups: list[dict[str, Any]], options: Mapping[str, Any], *, fused: bool) -> torch.optim.Optimizer:
+def adamw(groups: list[dict[str, Any]], options: OptimizerSpec, *, fused: bool) -> torch.optim.Optimizer:
     """AdamW, Loshchilov and Hutter 2019, arXiv:1711.05101; without weight decay it is Adam."""
-    betas = (options["beta1"], options["beta2"])
-    return torch.optim.AdamW(groups, lr=options["lr_peak"], betas=betas, eps=options["eps"], fused=fused)
+    betas = (options.beta1, options.beta2)
+    return torch.optim.AdamW(groups, lr=options.lr_peak, betas=betas, eps=options.eps, fused=fused)
 
 
 NORM_FLOOR = 1e-6  # as torch's clipping has it
@@ -25,14 +26,14 @@ NORM_FLOOR = 1e-6  # as torch's clipping has it
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adamw": adamw}
 
 
-def build_optimizer(model: nn.Module, roles: Mapping[str, str], options: Mapping[str, Any]) -> torch.optim.Optimizer:
+def build_optimizer(model: nn.Module, roles: Mapping[str, str], options: OptimizerSpec) -> torch.optim.Optimizer:
     """Make the optimiser of `training.optimizer`; raises UserError for an unknown name."""
-    if options["name"] not in OPTIMIZERS:
-        raise UserError(f"optimizer {options['name']!r}: expected one of {', '.join(OPTIMIZERS)}")
+    if options.name not in OPTIMIZERS:
+        raise UserError(f"optimizer {options.name!r}: expected one of {', '.join(OPTIMIZERS)}")
     parameters = list(model.named_parameters())
-    groups = group_parameters(parameters, roles, decay=options["decay"], weight_decay=options["weight_decay"])
+    groups = group_parameters(parameters, roles, decay=options.decay, weight_decay=options.weight_decay)
     vectors = [group | {"params": [flatten(group["params"])]} for group in groups]
-    return OPTIMIZERS[options["name"]](vectors, options, fused=has_fused(parameters[0][1].device))
+    return OPTIMIZERS[options.name](vectors, options, fused=has_fused(parameters[0][1].device))
 
 
 def flatten(parameters: list[nn.Parameter]) -> nn.Parameter:

@@ -90,7 +90,7 @@ def fit(job: Assignment, progress: Progress, saved: dict[str, Any] | None, keepe
     why_stop = stop_asker(job.run_dir)
     evaluate_at, diagnostics_at = job.steps_at(settings.evaluate_at), job.steps_at(settings.diagnostics_at)
     marks = evaluate_at | diagnostics_at | {progress.n_steps}
-    context = job.training["context"]
+    context = job.training.context
     epoch_tokens = manifest.train.n_windows(context) * context
     callbacks = [
         Warmer(),
@@ -118,7 +118,7 @@ def train_beside(run_dir: Path, step: int, ranks: Ranks) -> None:
 
 
 def progress_from(job: Assignment, saved: dict[str, Any] | None) -> Progress:
-    monitor = Monitor.of(job.training["divergence"], job.spec.n_steps)
+    monitor = Monitor.of(job.training.divergence, job.spec.n_steps)
     progress = Progress(monitor, job.spec.batch_tokens, job.spec.n_steps)
     if saved:
         progress.restore(saved["step"], saved["progress"])

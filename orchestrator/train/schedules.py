@@ -1,11 +1,19 @@
 """Learning-rate schedules: pure functions of the tokens seen, as fractions of the peak. No torch."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.runs.training_spec import ScheduleSpec
+
+
+class ScheduleError(UserError):
+    """A schedule that cannot be; `key` is the one in the YAML that says so."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
 
 
 @dataclass(frozen=True)
@@ -69,13 +77,19 @@ SCHEDULES: dict[str, Callable[[Schedule, float], float]] = {
 }
 
 
-def read_schedule(record: Mapping[str, Any], n_tokens: int) -> Schedule:
-    """Make the schedule of a run from `training.schedule` of its spec; raises UserError for what cannot be."""
-    if record["name"] not in SCHEDULES:
-        raise UserError(f"schedule {record['name']!r}: expected one of {', '.join(SCHEDULES)}")
-    decay_tokens = int(record.get("decay_tokens") or 0)
-    schedule = Schedule(record["name"], n_tokens, record["warmup_tokens"], record["final_fraction"], decay_tokens)
-    used = schedule.warmup_tokens + (decay_tokens if schedule.name == "wsd" else 0)
-    if used > n_tokens:
-        raise UserError(f"schedule {schedule.name}: warm-up and decay take {used} tokens of a run of {n_tokens}")
-    return schedule
+def read_schedule(record: ScheduleSpec, n_tokens: int) -> Schedule:
+    """Make the schedule of a run of `n_tokens` tokens; raises ScheduleError for what cannot be."""
+    if record.name not in SCHEDULES:
+        raise ScheduleError("name", f"schedule {record.name!r}: expected one of {', '.join(SCHEDULES)}")
+    if record.warmup_tokens >= n_tokens:
+        raise ScheduleError("warmup", f"a warm-up of {record.warmup_tokens:,} tokens in a run of {n_tokens:,} tokens")
+    if (record.name == "wsd") != bool(record.decay_tokens):
+        raise ScheduleError(
+            "decay",
+            f"schedule {record.name}: {'needs a decay above 0' if record.name == 'wsd' else 'has no decay of its own'}",
+        )
+    decay_tokens = record.decay_tokens or 0
+    if record.warmup_tokens + decay_tokens > n_tokens:
+        taken = record.warmup_tokens + decay_tokens
+        raise ScheduleError("decay", f"warm-up and decay take {taken:,} tokens of a run of {n_tokens:,} tokens")
+    return Schedule(record.name, n_tokens, record.warmup_tokens, record.final_fraction, decay_tokens)

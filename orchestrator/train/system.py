@@ -1,6 +1,6 @@
 """The Lightning system: how one optimiser step is made. Several steps are one batch of Lightning's (see data.py)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from torch import nn
 
 from scalewright.models.constraints import constrain
 from scalewright.models.transformer import parameter_roles
+from scalewright.orchestrator.runs.training_spec import OptimizerSpec
 from scalewright.orchestrator.train.optimizers import build_optimizer, clip_norm, gradients_of
 from scalewright.orchestrator.train.progress import Progress
 from scalewright.orchestrator.train.ranks import ALONE, Ranks
@@ -25,7 +26,7 @@ class Recipe:
     micro_batches: parts of a batch that go through the model one after another, their gradients summed.
     """
 
-    optimizer: Mapping[str, Any]
+    optimizer: OptimizerSpec
     schedule: Schedule
     micro_batches: int = 1
     compile: bool = False
@@ -89,7 +90,7 @@ class System(LightningModule):
     def rate(self, tokens: int) -> float:
         """Return the learning rate of the step that begins after `tokens` tokens: the schedule's at its middle."""
         middle = tokens + self.progress.batch_tokens / 2
-        return self.recipe.optimizer["lr_peak"] * self.recipe.schedule.fraction(middle)
+        return self.recipe.optimizer.lr_peak * self.recipe.schedule.fraction(middle)
 
     def backward_through(self, batch: torch.Tensor) -> torch.Tensor:
         """Leave the gradient of the batch's mean loss in the parameters; return that loss, detached."""
@@ -110,8 +111,8 @@ class System(LightningModule):
 
         Return the global norm before.
         """
-        norm = clip_norm(self.gradients, self.recipe.optimizer["clip_norm"])
-        gate_limit = self.recipe.optimizer["gate_clip_norm"]
+        norm = clip_norm(self.gradients, self.recipe.optimizer.clip_norm)
+        gate_limit = self.recipe.optimizer.gate_clip_norm
         if gate_limit and self.gate_gradients:
             clip_norm(self.gate_gradients, gate_limit)
         return norm

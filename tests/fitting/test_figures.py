@@ -13,7 +13,7 @@ from matplotlib.text import Text
 
 from scalewright.fitting.figures.gallery import FIGURES
 from scalewright.fitting.figures.losses import Band
-from scalewright.fitting.figures.style import STYLES, PlainLogLocator, in_order, plain, short, style_of
+from scalewright.fitting.figures.style import STYLES, PlainLogLocator, in_order, name_of, plain, short, style_of
 
 LABELS = ("gpt+", "angpt", "pre-ln", "pre-ln+gpas")
 SIZES = {"27k": 27_000, "55k": 55_000, "141k": 141_000}
@@ -270,3 +270,30 @@ def test_one_wild_forecast_does_not_flatten_the_others():
     rows = pd.DataFrame({"law": "chinchilla", "decades": [0.5, 1.0, 1.5], "error": [0.01, -0.02, 1e6]})
     axes = FIGURES["rolling-origin"](rows).axes[0]
     assert axes.get_ylim()[1] <= 50 and "1 past the axis" in axes.get_title(loc="left")
+
+
+ODD_LABELS = ("a$x_{1$b", "lr $5 vs $6", "_base", "方法", "\N{ROCKET} run", r"\frac{", "<b>bold</b>", "%s {0}")
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_a_user_wrote_is_text_in_a_figure_and_never_syntax():
+    names = dict(zip(LABELS, ODD_LABELS, strict=False))
+    for some in (ODD_LABELS[:4], ODD_LABELS[4:]):
+        names = dict(zip(LABELS, some, strict=True))
+        points = finals().assign(label=lambda f, names=names: f["label"].map(names))
+        for figure in (
+            FIGURES["loss-against-tokens"](points, note="n"),
+            FIGURES["loss-against-compute"](points, {label: band(name_of(label)) for label in some}, note="n"),
+        ):
+            FigureCanvasAgg(figure).draw()
+            legends = [*figure.legends, *(axes.get_legend() for axes in figure.axes)]
+            shown = {text.get_text() for legend in legends if legend for text in legend.get_texts()}
+            assert {name_of(label) for label in some} <= shown
+    assert name_of("lr $5 vs $6") == "lr $5 vs $6"
+    assert name_of("_base").endswith("_base")
+
+
+@pytest.mark.filterwarnings("error")
+def test_seeds_that_end_at_the_same_loss_have_bars_of_no_length():
+    points = pd.concat([finals().assign(seed=seed, loss_nats=2.7) for seed in range(3)])
+    FigureCanvasAgg(FIGURES["loss-against-tokens"](points, note="n")).draw()

@@ -136,3 +136,56 @@ def test_a_result_prints_and_records():
     assert "lr_peak* = c N^p D^q" in result.summary()
     assert json.loads(json.dumps(result.to_record(), allow_nan=False))["setting"] == "lr_peak"
     assert {"best", "low", "high", "curvature", "edge", "loss_best"} <= set(result.frame())
+
+
+def two_batches(rates_b=None):
+    """Two batches at one size and budget: best rate 0.001 in one, 0.008 in the other, which is worse everywhere."""
+    rates = np.geomspace(2.5e-4, 1.6e-2, 7)
+    rows = [(0.5e6, lr, 3 * np.exp(0.02 * np.log(lr / 0.001) ** 2)) for lr in rates]
+    rows += [
+        (2e6, lr, 3 * np.exp(0.2 * np.log(lr / 0.008) ** 2) + 0.5) for lr in (rates if rates_b is None else rates_b)
+    ]
+    frame = pd.DataFrame(rows, columns=["batch_tokens", "lr_peak", "loss_nats"])
+    return frame.assign(label="a", n_params=1e8, n_tokens=2e9, run_id=[f"r{i}" for i in range(len(frame))])
+
+
+@pytest.mark.parametrize("rates_b", [None, np.geomspace(2e-3, 3e-2, 5)])
+def test_runs_of_two_batches_are_two_sweeps(rates_b):
+    """Pooled, they gave a best rate of 0.0064 and the lowest run at 0.008, where it is at 0.001."""
+    result = fit_hyper(two_batches(rates_b))
+    found = {o.settings: o for o in result.optima}
+    assert list(found) == ["batch_tokens 2000000", "batch_tokens 500000"]
+    small, large = found["batch_tokens 500000"], found["batch_tokens 2000000"]
+    assert small.best == pytest.approx(0.001, rel=1e-6) and small.best_run == pytest.approx(0.001)
+    assert large.best == pytest.approx(0.008, rel=0.05)
+    assert small.where == "a 1e+08 2e+09 (batch_tokens 500000)" and small.where in result.summary()
+
+
+def test_a_setting_that_moves_with_the_rate_parts_nothing_and_any_other_does():
+    frame = two_batches().query("batch_tokens == 500000")
+    (tied,) = fit_hyper(frame.assign(**{"setting: decay": 0.1 / frame["lr_peak"]})).optima
+    assert tied.settings == "" and tied.n_values == 7
+    twice = pd.concat([frame.assign(**{"setting: warmup": w}, run_id=lambda f, w=w: f["run_id"] + w) for w in "ab"])
+    assert [o.settings for o in fit_hyper(twice).optima] == ["warmup a", "warmup b"]
+
+
+def test_the_best_of_a_sweep_is_chosen_within_each_batch():
+    kept = best_of_sweeps(check_points(two_batches()))
+    assert sorted(kept.frame["batch_tokens"]) == [0.5e6, 2e6]
+    assert dict(zip(kept.frame["batch_tokens"], kept.frame["lr_peak"], strict=True)) == pytest.approx(
+        {0.5e6: 0.001, 2e6: 0.008}
+    )
+
+
+def test_the_lowest_run_is_a_run_and_not_a_mean():
+    frame = two_batches().query("batch_tokens == 500000")
+    lucky = frame.assign(seed=1, run_id=frame["run_id"] + "s")
+    lucky.loc[lucky["lr_peak"] > 0.005, "loss_nats"] = [4.0, 2.9]
+    (optimum,) = fit_hyper(pd.concat([frame.assign(seed=0), lucky], ignore_index=True)).optima
+    assert optimum.best_run == pytest.approx(1.6e-2)
+
+
+def test_a_law_from_too_few_optima_gives_no_overflow(recwarn):
+    result = fit_hyper(sweep(noise=0.05).query("size != 'm' and budget != '2'"))
+    law = result.laws["angpt"].params["c"]
+    assert not recwarn.list and law.low >= 0 and (law.high == np.inf or law.high > law.value)

@@ -16,10 +16,22 @@ class Site(Fleet):
 
     cluster = None
 
-    def on(self, node=None, *, n_cpus=1, pack=100, max_parallel=None, retry=RETRY, notify=None, at_once=1, **sbatch):
+    def on(
+        self,
+        node=None,
+        *,
+        n_cpus=1,
+        pack=100,
+        max_parallel=None,
+        retry=RETRY,
+        notify=None,
+        at_once=1,
+        time=None,
+        **sbatch,
+    ):
         """Submit everything that is to be done, optionally to one node."""
         place = {"nodelist": node} if node else {}
-        profile = Profile(cpus=n_cpus, pack=pack, at_once=at_once, mem="200M", sbatch=place | sbatch)
+        profile = Profile(cpus=n_cpus, pack=pack, at_once=at_once, mem="200M", time=time, sbatch=place | sbatch)
         resources = Resources(profiles={"default": profile})
         return self.submit(executor="slurm", resources=resources, max_parallel=max_parallel, retry=retry, notify=notify)
 

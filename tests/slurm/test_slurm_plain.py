@@ -39,6 +39,20 @@ def test_runs_end_in_the_right_states_without_accounting(site):
     assert "no such tensor" in four.reason(1)
 
 
+def test_the_databases_password_reaches_neither_the_controller_nor_the_study(site, monkeypatch, tmp_path):
+    monkeypatch.setenv("SCALEWRIGHT_DB", "postgresql://me:sesame29@nowhere/runs")
+    monkeypatch.setenv("PGPASSWORD", "sesame29")
+    monkeypatch.setenv("HARMLESS", "barley31")
+    one = site(1)
+    one.behave(0, steps=3, step_s=0.1)
+    one.on()
+    one.until("completed")
+    places = (one.cluster.conf.parent, tmp_path)
+    files = [path for place in places for path in place.rglob("*") if path.is_file()]
+    found = {word for word in (b"sesame29", b"barley31") for path in files if word in path.read_bytes()}
+    assert found == {b"barley31"}  # the environment is in the controller's state, without the secrets
+
+
 def test_a_job_preempted_by_sigterm_alone_saves_requeues_itself_and_comes_back(site):
     one = site(1)
     one.behave(0, steps=150, step_s=0.1)

@@ -42,7 +42,7 @@ def test_on_the_cluster(told, name):
 def a_time_limit_ends_at_a_checkpoint_and_the_same_job_goes_on(cluster, folder):
     one = Site(folder, 1)
     one.behave(0, steps=400, step_s=0.1)
-    one.on("n1", time="1:00")  # the warning comes up to 90 s early, that is, at the first look of the controller
+    one.on("n1", time="1min")  # the warning comes up to 90 s early, that is, at the first look of the controller
     one.until("completed")
     ends = [attempt.outcome for attempt in one.attempts()]
     assert len(ends) >= 2 and set(ends[:-1]) == {"preempted"} and ends[-1] == "completed"
@@ -55,7 +55,7 @@ def a_time_limit_ends_at_a_checkpoint_and_the_same_job_goes_on(cluster, folder):
 def a_job_that_is_deaf_to_the_warning_is_killed_at_its_limit_and_its_run_goes_on(cluster, folder):
     one = Site(folder, 1)
     one.behave(0, steps=4000, step_s=0.1, deaf=True)
-    one.on("n1", time="1:00")
+    one.on("n1", time="1min")
     one.until("interrupted")
     assert "timeout" in one.reason(0)
     one.behave(0, steps=one.newest_step(0) + 5)

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from scalewright.fitting.frame import check_points
+from scalewright.fitting.hyper import best_of_sweeps
 from scalewright.orchestrator.analysis.analyze import (
     Analysis,
     analyze_frame,
@@ -127,8 +128,8 @@ def test_an_experiment_without_a_result_says_which_states_its_runs_are_in():
         analyze_frame(waiting, "mine")
 
 
-def told(runs: pd.DataFrame) -> str:
-    points = mark_frontier(check_points(runs))
+def told(runs: pd.DataFrame, chosen=lambda points: points) -> str:
+    points = mark_frontier(chosen(check_points(runs)))
     return "\n".join(cautions(Analysis("mine", runs, points, (), ())))
 
 
@@ -153,6 +154,9 @@ def test_a_learning_rate_that_was_not_swept_is_said():
     assert "none swept here" in told(frame())
     swept = pd.concat([frame(), frame().assign(lr_peak=0.01, run_id=lambda f: "b" + f["run_id"])], ignore_index=True)
     assert "none swept here" not in told(swept)
+    assert "none swept here" not in told(swept, best_of_sweeps), "asked of all runs, not of the best that are left"
+    some = swept[(swept["label"] == "angpt") | (swept["lr_peak"] != 0.01)].reset_index(drop=True)
+    assert "GPT+ was trained at one learning rate per size, none swept here" in told(some)
 
 
 def test_throughput_of_different_machines_is_not_compared_in_silence():

@@ -285,6 +285,17 @@ def test_hyper_finds_planted_optima_flags_edges_and_is_referred_to_by_name(capsy
         assert rate == pytest.approx(best_rate(run_.planned["n_params_non_embedding"]), rel=0.05)
 
 
+def test_a_batch_that_is_an_axis_is_no_seed_of_the_other_batch(capsys, tmp_path, monkeypatch):
+    text = YAML.replace("[0.1M, 0.2M, 0.4M]", "[0.1M]").replace("experiment: planted", "experiment: batches")
+    text = text.replace("batch: 2", "batch: [2, 8]") + "lr: 0.02\nlr_factor: [0.25, 0.5, 1.0, 2.0]\n"
+    path = plant(tmp_path / "batches", text=text, best_rate=True)
+    monkeypatch.chdir(path.parent)
+    told = json.loads(answer(capsys, "hyper", "--json"))
+    assert len(told["optima"]) == len({(one["label"], one["size"], one["settings"]) for one in told["optima"]})
+    assert {one["settings"].split()[0] for one in told["optima"]} == {"batch_tokens"}
+    assert "trained with" in answer(capsys, "hyper")
+
+
 def test_an_unknown_law_is_refused_with_every_law_there_is(capsys):
     said = refusal(capsys, "fit", "--law", "chinchila")
     assert "did you mean chinchilla" in said and "isoflop" in said and "envelope" in said
@@ -303,6 +314,9 @@ def test_points_of_another_study_are_analysed_like_runs(capsys, tmp_path, monkey
     assert told["params"]["alpha"]["value"] == pytest.approx(0.34, rel=1e-3)
     assert told["params"]["beta"]["value"] == pytest.approx(0.28, rel=1e-3)
     assert (tmp_path / "figures" / "paper").exists() is False
+    report = json.loads(answer(capsys, "design", "paper", "--json"))["imported"]["as planned"]
+    assert (report["n_runs"], report["n_sizes"], report["n_budgets"]) == (12, 4, 3)
+    assert "no experiment 'papre'" in refusal(capsys, "design", "papre")
     answer(capsys, "figures", "paper")
     assert (tmp_path / "figures" / "paper" / "index.html").exists()
 

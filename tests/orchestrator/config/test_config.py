@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from scalewright.orchestrator.config.experiment import Experiment, load_experiment, read_experiment
+from scalewright.orchestrator.config.experiment import Experiment
+from scalewright.orchestrator.config.load import load_experiment, read_experiment
 from scalewright.orchestrator.config.resources import Profile
 from scalewright.orchestrator.config.values import Extent
 from scalewright.orchestrator.config.yaml_text import parse_yaml

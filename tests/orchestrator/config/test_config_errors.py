@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalewright.models.methods import METHODS
-from scalewright.orchestrator.config.experiment import load_experiment, read_experiment
+from scalewright.orchestrator.config.load import load_experiment, read_experiment
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.plan.expand import expand
 
@@ -90,6 +90,11 @@ ADDED = [
     ("executor: slrum", '6: executor: unknown executor "slrum"; did you mean "slurm"? (valid: local, slurm, debug)'),
     ("resources:\n  profiles:\n    gpu: { time: 90 }", '8: resources.profiles.gpu.time: "90" is not a length of time; write for example 90min, 1h30m or 12:30:00'),
     ("resources:\n  profiles: { gpu: {} }\n  rules:\n    - { use: cpu }", '9: resources.rules[0].use: unknown profile "cpu"; did you mean "gpu"? (valid: gpu)'),
+    ("resources:\n  profiles:\n    gpu: { mem: 8 }", '8: resources.profiles.gpu.mem: "8" is no amount of memory; write for example 8G or 512M; sbatch would take 8 for megabytes'),
+    ("resources:\n  profiles:\n    gpu: { sbatch: { comment: mine } }", "8: resources.profiles.gpu.sbatch.comment: set by scalewright: a job whose reply was lost is found by it"),
+    ("resources:\n  profiles:\n    gpu: { sbatch: { nice: 9, no_requeue: true } }", "8: resources.profiles.gpu.sbatch.no_requeue: set by scalewright: a preempted run goes on by being requeued; how often an error is tried again: `retry:`"),
+    ("resources:\n  profiles:\n    gpu: { sbatch: { array: 1-4 } }", "8: resources.profiles.gpu.sbatch.array: set by scalewright: the runs of the grid make the array"),
+    ("optimizer: { beta2: 1.0 }", '6: optimizer.beta2: "1.0" must be at least 0 and below 1'),
     ("retry: 3", '6: retry: expected a mapping with keys like errors, same_error, hang; got "3"'),
     ("seeds: 0", "6: seeds: must be at least 1, not 0"),
     ("batch: 1.5", '6: batch: "1.5" is not a whole number of 0 or more'),

@@ -3,10 +3,10 @@
 import pytest
 
 from scalewright.models.methods import METHODS
-from scalewright.orchestrator.config.experiment import read_experiment
+from scalewright.orchestrator.config.load import read_experiment
 from scalewright.orchestrator.config.recipes import RECIPES
 from scalewright.orchestrator.plan.expand import expand
-from scalewright.orchestrator.plan.training import training_identity, training_options
+from scalewright.orchestrator.plan.training import training_options, training_spec
 from scalewright.orchestrator.train.groups import DECAY
 from scalewright.orchestrator.train.schedules import SCHEDULES
 
@@ -25,7 +25,7 @@ def training(method: str, added: str = ""):
     experiment = read_experiment(f"{BASE}methods: [{method}]\n{added}")
     point = expand(experiment)[0]
     options = training_options(experiment, point, experiment.methods[0], experiment.sizes["a"])
-    return training_identity(experiment, point, options, n_tokens=N_TOKENS, lr_peak=0.01)
+    return training_spec(experiment, point, options, n_tokens=N_TOKENS, lr_peak=0.01).to_dict()
 
 
 def test_gpt_plus_decays_its_matrices_and_warms_up():
@@ -103,5 +103,5 @@ def test_without_decay_it_does_not_matter_what_would_be_decayed():
 
 
 def test_only_a_wsd_schedule_has_a_decay_part():
-    assert "decay_fraction" not in training("gpt+")["schedule"]
-    assert training("gpt+", "schedule: { name: wsd, decay: 10% }\n")["schedule"]["decay_fraction"] == 0.1
+    assert "decay_tokens" not in training("gpt+")["schedule"]
+    assert training("gpt+", "schedule: { name: wsd, decay: 10% }\n")["schedule"]["decay_tokens"] == 100_000

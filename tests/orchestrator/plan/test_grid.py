@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalewright.orchestrator.config.experiment import read_experiment
+from scalewright.orchestrator.config.load import read_experiment
 from scalewright.orchestrator.plan.expand import expand, unused_selectors
 
 BASE = """\

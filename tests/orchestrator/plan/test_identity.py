@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scalewright.orchestrator.config.experiment import read_experiment
+from scalewright.orchestrator.config.load import read_experiment
 from scalewright.orchestrator.plan.runs import plan_runs
 from scalewright.orchestrator.runs.spec import RunSpec
 

@@ -8,7 +8,7 @@ import pytest
 
 from scalewright.models.count import flops_per_token, n_params
 from scalewright.models.spec import ModelSpec
-from scalewright.orchestrator.config.experiment import read_experiment
+from scalewright.orchestrator.config.load import read_experiment
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.plan.bill import bill, price
 from scalewright.orchestrator.plan.earlier_runs import Known, read_known

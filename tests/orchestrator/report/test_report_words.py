@@ -15,8 +15,8 @@ from scalewright.orchestrator.analysis.analyze import LawFit
 from scalewright.orchestrator.report.format import counted, interval, listed, number, percent
 from scalewright.orchestrator.report.html import Picture, Report, Section, Table, file_label, write_report
 from scalewright.orchestrator.report.law_tables import estimate_words, parameter_words
-from scalewright.orchestrator.report.page import Page, figures_dir
-from scalewright.orchestrator.report.page_store import read_page, write_page
+from scalewright.orchestrator.report.page import figures_dir
+from scalewright.orchestrator.report.page_store import Page, read_page, write_page
 from scalewright.orchestrator.study import Study
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -11,9 +12,10 @@ from scalewright.db import frames
 from scalewright.db.engine import open_database
 from scalewright.fitting.errors import FittingError
 from scalewright.fitting.fit import fit
+from scalewright.orchestrator.analysis.settings import with_settings
 from scalewright.orchestrator.errors import Partial, UserError
 from scalewright.orchestrator.study import Study
-from scalewright.orchestrator.sync.import_points import NAMES, import_file, parse_columns
+from scalewright.orchestrator.sync.import_points import NAMES, Asked, import_file, parse_columns, parse_units
 
 POINTS = "Model Size,Training FLOP,loss\n1e6,6e15,3.5\n2e6,1.2e16,3.25\n4e6,2.4e16,3.0\n"
 
@@ -36,7 +38,7 @@ def write(study, text, name="points.csv"):
 def test_mapped_columns_and_tokens_from_flops(study):
     columns = {"n_params": "Model Size", "flops": "Training FLOP"}
     path = write(study, POINTS)
-    receipt = import_file(study, path, "points", columns=columns, tokens_from_flops="6ND")
+    receipt = import_file(study, path, "points", Asked(columns, tokens_from_flops="6ND"))
     assert (receipt.n_new, receipt.n_existing, receipt.refused) == (3, 0, [])
     frame = imported(study)
     assert frame["n_tokens"].tolist() == [1e9, 1e9, 1e9] and frame["loss_nats"].tolist() == [3.5, 3.25, 3.0]
@@ -62,7 +64,7 @@ def test_unique_tokens_reach_the_law_of_repeated_data(study):
 
 
 def test_the_same_file_again_adds_nothing(study):
-    path = write(study, "n_params,n_tokens,loss\n1000,2000,3\n1000,2000,3\n")
+    path = write(study, "n_params,n_tokens,loss,seed\n1000,2000,3,0\n1000,2000,3,1\n")
     assert import_file(study, path, "points").n_new == 2
     again = import_file(study, path, "points")
     assert (again.n_new, again.n_existing) == (0, 2)
@@ -181,7 +183,7 @@ def test_a_missing_file_and_an_unknown_rule_are_refused(study):
     with pytest.raises(UserError, match="no such file"):
         import_file(study, study.root / "none.csv", "points")
     with pytest.raises(UserError, match="unknown rule .rules: 6ND"):
-        import_file(study, write(study, POINTS), "points", tokens_from_flops="7ND")
+        import_file(study, write(study, POINTS), "points", Asked(tokens_from_flops="7ND"))
 
 
 def test_hostile_names_are_only_text(study):
@@ -190,3 +192,132 @@ def test_hostile_names_are_only_text(study):
     import_file(study, write(study, text, "a.jsonl"), word)
     frame = imported(study, word)
     assert frame["method"].tolist() == [word] and math.isclose(frame["flops"].iloc[0], 6 * 1000 * 2000)
+
+
+CASES = {
+    "billions": "n_params,n_tokens,loss\n0.1,0.5,3.8\n0.4,2.25,3.3\n",
+    "fractions": "n_params,n_tokens,batch_tokens,loss\n10000000.5,1264911064.067352,0.5,3.8\n",
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sizes_and_tokens_are_kept_as_they_were_given(study, name):
+    """They were rounded to whole numbers: a table in billions gave alpha 1.76 for a true 0.35, and no word."""
+    import_file(study, write(study, CASES[name]), name)
+    head, *rows = (line.split(",") for line in CASES[name].splitlines())
+    frame = imported(study, name)
+    for column, values in zip(head, zip(*rows, strict=True), strict=True):
+        stored = frame["loss_nats" if column == "loss" else column]
+        assert sorted(stored) == sorted(map(float, values))
+    listed = frames.runs(open_database(study.database), name)
+    assert sorted(listed["n_tokens_planned"]) == sorted(float(row[1]) for row in rows) == sorted(listed["n_tokens"])
+
+
+def test_units_are_said_or_brought_by_the_cells(study):
+    text = "n_params,n_tokens,loss\n1.5B,20,3\n350M,4.5,3.5\n"
+    import_file(study, write(study, text), "units", Asked(units=parse_units("n_tokens=B")))
+    frame = imported(study, "units")
+    assert frame["n_params"].tolist() == [350_000_000, 1_500_000_000] and frame["n_tokens"].tolist() == [45e8, 2e10]
+    with pytest.raises(UserError, match="line 2: n_params is '1.5B', a unit beside the --units B that was said"):
+        import_file(study, write(study, text), "both", Asked(units=parse_units("n_params=B, n_tokens=b")))
+
+
+@pytest.mark.parametrize("text", ["n_params", "n_params=X", "loss=B", "n_params=B,seed=M"])
+def test_units_that_mean_nothing_are_refused(text):
+    with pytest.raises(UserError, match="expected NAME=UNIT with a NAME of n_params, .* K, M, B or T"):
+        parse_units(text)
+
+
+def surface(rows=30, *, last=None):
+    sizes = [(1e7 * 3 ** (i % 6), 1e9 * 3 ** (i // 6)) for i in range(rows)]
+    losses = [1.7 + 400 / n**0.34 + 400 / d**0.28 for n, d in sizes]
+    losses[-1] = last or losses[-1]
+    return [f"{n:.0f},{d:.0f},{loss}" for (n, d), loss in zip(sizes, losses, strict=True)]
+
+
+def table(rows, head="n_params,n_tokens,loss"):
+    return "\n".join([head, *rows])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (CASES["billions"], ["n_params goes from 0.1 to 0.4: .* --units n_params=B", "n_tokens goes from 0.5 to 2.25"]),
+        (table([*surface(), *surface()]), ["lines 32, 33, 34, 35, 36 and 25 more: equal to an earlier row"]),
+        (table(surface(last=1e30)), ["line 31: a loss above 20 nats"]),
+        (table(surface(last=0.9)), ["line 31: the loss lies far below a smooth surface"]),
+        (table(surface(last=4.9)), ["line 31: the loss lies far above a smooth surface"]),
+        (table(["1e8,1e9,3,0", "1e8,1e9,3.1,0"], "n_params,n_tokens,loss,seed"), ["line 3: .* the seed of an earlier"]),
+        (table(["1e8,1e9,3,a", "1e8,1e9,3,b"], "n_params,n_tokens,loss,name"), ["line 3: .* to the last digit"]),
+        (
+            table(["0.1,1e9,3,6e17"], "n_params,n_tokens,loss,flops"),
+            ["n_params goes", "flops are 1e.09 times 6 n_params"],
+        ),
+        (table(surface()), []),
+        (table(["1e8,1e9,3,0", "1e8,1e9,3,1"], "n_params,n_tokens,loss,seed"), []),
+    ],
+)
+def test_what_looks_wrong_is_said_and_nothing_else(study, text, words):
+    receipt = import_file(study, write(study, text), "points")
+    assert len(receipt.notes) == len(words) and receipt.summary()["notes"] == receipt.notes
+    for note, pattern in zip(receipt.notes, words, strict=True):
+        assert re.search(pattern, note)
+
+
+def test_rows_told_twice_are_counted_once(study):
+    """Each of them counted as a run of its own: standard errors were halved."""
+    import_file(study, write(study, table(surface() * 3)), "points")
+    assert len(imported(study)) == 30
+    import_file(
+        study, write(study, table(["1e8,1e9,3,0,a", "1e8,1e9,3,0,b"], "n_params,n_tokens,loss,seed,name")), "seeds"
+    )
+    assert len(imported(study, "seeds")) == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("1e8,3e9,2.9,7", "4 cells under 3 names; is there a comma inside a number or a text?"),
+        ("31,622,776,1000000000,2.9", "5 cells under 3 names"),
+        ('1e8,"2,500",3', "n_tokens is '2,500', expected a number without separators"),
+        ("NA,1e9,3", "n_params is 'NA', expected a number"),
+    ],
+)
+def test_a_shifted_row_is_refused(study, row, reason):
+    receipt = import_file(study, write(study, f"n_params,n_tokens,loss\n1e7,1e9,3,\n{row}\n,,\n\n"), "points")
+    assert receipt.n_new == 1 and len(receipt.refused) == 1
+    assert receipt.refused[0][0] == 3 and reason in receipt.refused[0][1]
+
+
+def test_what_is_not_known_of_a_row_does_not_refuse_it(study):
+    text = "n_params,n_tokens,loss,seed,lr_peak,step\n1e8,1e9,3,NA,nan,\n1e8,2e9,2.9,1,-,null\n"
+    assert import_file(study, write(study, text), "points").refused == []
+    odd = "n_params,n_tokens,loss,seed\n1e8,1e9,3,0.5\n1e8,2e9,2.9,1\n"
+    assert import_file(study, write(study, odd), "odd").refused == [(2, "seed is 0.5, expected a whole number")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "n_params;n_tokens;loss\n1;2;3\n", "parted by ';', expected ','; save it with commas"),
+        ("a.csv", "n_params\tn_tokens\tloss\n1\t2\t3\n", "parted by tabs, expected ','"),
+        ("a.csv", "n_params,n_tokens,loss,loss\n1,2,3,4\n", "two columns are named 'loss'"),
+        ("a.jsonl", '{"n_params": 1, "n_tokens": 2, "loss": 3, "loss": 4}', "a.jsonl:1: 'loss' stands there twice"),
+    ],
+)
+def test_a_table_that_can_be_read_in_two_ways_is_refused(study, name, text, message):
+    with pytest.raises(UserError, match=message):
+        import_file(study, write(study, text, name), "points")
+
+
+def test_held_out_runs_batches_and_further_settings_are_kept(study):
+    head = "n_params,n_tokens,loss,holdout,batch_tokens,warmup"
+    text = table(["1e8,1e9,3,false,0.5M,0.1", "1e8,2e9,2.9,yes,0.5M,0.2", "1e8,4e9,2.8,maybe,1M,0.2"], head)
+    receipt = import_file(study, write(study, text), "points", Asked(settings=("warmup",)))
+    assert receipt.refused == [(4, "holdout is 'maybe', expected true or false")]
+    frame = imported(study)
+    assert frame["holdout"].tolist() == [False, True] and frame["batch_tokens"].tolist() == [500_000, 500_000]
+    told = with_settings(open_database(study.database), "points", frame.assign(size="a", budget="b"))
+    assert told["setting: warmup"].tolist() == ["0.1", "0.2"]
+    with pytest.raises(UserError, match="no column 'decay' for --settings"):
+        import_file(study, write(study, text), "points", Asked(settings=("decay",)))

@@ -1,12 +1,14 @@
 """Schedules, parameter groups, the divergence rule and the cut into chunks: pure functions, no torch."""
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.runs.training_spec import DivergenceSpec, ScheduleSpec
 from scalewright.orchestrator.train.divergence import WINDOW_STEPS, Monitor
 from scalewright.orchestrator.train.groups import DECAY, group_parameters
 from scalewright.orchestrator.train.schedules import SCHEDULES, Schedule, read_schedule
@@ -59,12 +61,23 @@ def test_only_a_rate_that_comes_down_ends_annealed() -> None:
     assert not schedule("wsd", decay=0).ends_annealed
 
 
-def test_an_unknown_or_impossible_schedule_is_refused() -> None:
-    record = {"name": "step", "warmup_tokens": 0, "final_fraction": 0.0}
-    with pytest.raises(UserError, match="cosine, linear, wsd, constant"):
-        read_schedule(record, N_TOKENS)
-    with pytest.raises(UserError, match="warm-up and decay take 1200 tokens of a run of 1000"):
-        read_schedule(record | {"name": "wsd", "warmup_tokens": 600, "decay_tokens": 600}, N_TOKENS)
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"name": "step"}, "cosine, linear, wsd, constant"),
+        (
+            {"name": "wsd", "warmup_tokens": 600, "decay_tokens": 600},
+            "warm-up and decay take 1,200 tokens of a run of 1,000",
+        ),
+        ({"warmup_tokens": N_TOKENS}, "a warm-up of 1,000 tokens in a run of 1,000"),
+        ({"name": "wsd"}, "needs a decay above 0"),
+        ({"name": "cosine", "decay_tokens": 100}, "has no decay of its own"),
+    ],
+)
+def test_an_unknown_or_impossible_schedule_is_refused(changes: dict[str, Any], said: str) -> None:
+    record = {"name": "cosine", "warmup_tokens": 0, "final_fraction": 0.0} | changes
+    with pytest.raises(UserError, match=said):
+        read_schedule(ScheduleSpec(**record), N_TOKENS)
 
 
 ROLES = {"e": "embedding", "q": "attention", "g": "norm-gain", "m": "mlp", "h": "head", "t": "gate"}
@@ -93,7 +106,7 @@ def test_an_unknown_set_of_decayed_roles_is_refused() -> None:
 
 
 def steps_until_diverged(losses: list[float], n_steps: int = 1000, patience: float = 0.1) -> int | None:
-    monitor = Monitor.of({"rise_nats": 1.0, "patience": patience}, n_steps)
+    monitor = Monitor.of(DivergenceSpec(rise_nats=1.0, patience=patience), n_steps)
     return next((step for step, loss in enumerate(losses, 1) if monitor.why_diverged(loss)), None)
 
 
@@ -121,10 +134,10 @@ def test_a_rise_less_than_the_rule_says_is_no_divergence() -> None:
 
 def test_a_monitor_goes_on_from_its_state_as_if_never_stopped() -> None:
     losses = [3.0] * 101 + [4.5] * 899
-    monitor = Monitor.of({"rise_nats": 1.0, "patience": 0.1}, 1000)
+    monitor = Monitor.of(DivergenceSpec(rise_nats=1.0, patience=0.1), 1000)
     stopped = 133
     assert not any(monitor.why_diverged(loss) for loss in losses[:stopped])
-    resumed = Monitor.of({"rise_nats": 1.0, "patience": 0.1}, 1000)
+    resumed = Monitor.of(DivergenceSpec(rise_nats=1.0, patience=0.1), 1000)
     resumed.restore(monitor.state())
     rest = next(step for step, loss in enumerate(losses[stopped:], stopped + 1) if resumed.why_diverged(loss))
     assert rest == steps_until_diverged(losses)

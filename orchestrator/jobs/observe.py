@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scalewright.db.engine import Database
+from scalewright.db.errors import CannotWrite
 from scalewright.db.frames import claims, strays
 from scalewright.db.run_states import MAYBE_IN_A_JOB
 from scalewright.db.store import claim_runs, set_run_states
@@ -46,11 +47,17 @@ class Look:
 
 
 def refresh(study: Study) -> list[str]:
-    """Bring the database up to date: read the journals, then look at the jobs. Returns what a person should be told."""
+    """Bring the database up to date: read the journals, then look at the jobs. Returns what a person should be told.
+
+    Where the database cannot be written (a full disk, an archive) that is said, and what is known can still be read.
+    """
     from scalewright.orchestrator.sync.sync import sync
 
-    receipt = sync(study)
-    return [line for line in (receipt.notice, *look_at_jobs(study)) if line]
+    try:
+        receipt = sync(study)
+        return [line for line in (receipt.notice, *look_at_jobs(study)) if line]
+    except CannotWrite as why:
+        return [str(why)]
 
 
 def look_at_jobs(study: Study) -> list[str]:

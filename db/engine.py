@@ -18,7 +18,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 from sqlalchemy.pool import NullPool
 
 from scalewright.db.archive import LONGEST_PATH, READS_ONLY, address_of, readable_address, why_refused, why_unwritable
-from scalewright.db.errors import CannotWrite, DbError
+from scalewright.db.errors import CannotWrite, DbError, EmptyDatabaseError
 from scalewright.db.filesystem import filesystem_type, is_network
 from scalewright.db.schema import METADATA, SCHEMA_VERSION
 from scalewright.db.triggers import create_triggers
@@ -272,7 +272,9 @@ def require_version(database: Database, *, may_create: bool) -> None:
     if found == SCHEMA_VERSION:
         return
     if found is None:
-        raise DbError(f"{database.name}: no runs database in it (it is made by: scalewright plan experiments.yaml)")
+        raise EmptyDatabaseError(
+            f"{database.name}: no runs database in it (it is made by: scalewright plan experiments.yaml)"
+        )
     if found < SCHEMA_VERSION:
         command = f"scalewright db upgrade {shlex.quote(database.name)}"
         raise DbError(f"{database.name}: schema {found} is older than {SCHEMA_VERSION}; run: {command}")

@@ -7,3 +7,7 @@ class DbError(ValueError):
 
 class CannotWrite(DbError):
     """A database that can be read and not be written: its disk is full, or the place is for reading only."""
+
+
+class EmptyDatabaseError(DbError):
+    """A database without any table: fresh, to be filled by the first plan."""

@@ -9,7 +9,20 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sqlalchemy import Boolean, ColumnElement, Connection, Integer, Select, Text, column, select, table, text
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Connection,
+    Integer,
+    Select,
+    Text,
+    column,
+    func,
+    literal,
+    select,
+    table,
+    text,
+)
 from sqlalchemy.engine import Result
 
 from scalewright.db import schema
@@ -43,10 +56,10 @@ def runs(
 ) -> pd.DataFrame:
     """List runs, one row each, planned and measured numbers side by side (the view all_runs).
 
-    With an experiment: its runs as planned now, and the names that it gives them (label, size, budget, run_group,
-    holdout). where: a condition such as "n_params < 1e8 and tokens > 1e9". sort: columns, a leading `-` for descending.
-    columns: only these. with_spec adds `spec`, the JSON of everything that determines the result. Raises DbError for
-    unknown names.
+    Names of a run (experiment, label, size, budget, run_group, holdout) are those that the experiment gives it; without
+    one, those of the newest experiment that contains it. With an experiment: its runs as planned now. where: a
+    condition such as "n_params < 1e8 and tokens > 1e9". sort: columns, a leading `-` for descending. columns: only
+    these. with_spec adds `spec`, the JSON of everything that determines the result. Raises DbError for unknown names.
     """
     if state is not None and state not in STATES:
         raise DbError(f"no state {state!r} (states: {', '.join(STATES)})")
@@ -54,8 +67,8 @@ def runs(
         names = column_names(connection, "all_runs")
         view = table("all_runs", *[column(name) for name in names])
         query: Select[Any] = select(view)
-        if experiment is not None:
-            query, names = in_experiment(connection, query, view, experiment), [*names, *SPECIFIC]
+        query = as_named_last(query, view) if experiment is None else in_experiment(connection, query, view, experiment)
+        names = [*names, "experiment", *SPECIFIC]
         if with_spec:
             stored = schema.runs.alias("stored")
             query = query.add_columns(stored.c.spec).join(stored, stored.c.run_id == view.c.run_id)
@@ -95,7 +108,7 @@ def in_experiment(connection: Connection, query: Select[Any], view: Any, experim
     """Keep the runs that the experiment contains now, with the names that it gives them."""
     number, revision = experiment_numbers(connection, experiment)
     links, stored = schema.experiment_runs, schema.runs.alias("linked")
-    given = [links.c[name] for name in SPECIFIC]
+    given = [literal(experiment).label("experiment"), *(links.c[name] for name in SPECIFIC)]
     mine = (links.c.experiment_id == number) & (links.c.last_revision_id == revision)
     joined = (
         query.add_columns(*given)
@@ -103,6 +116,23 @@ def in_experiment(connection: Connection, query: Select[Any], view: Any, experim
         .join(links, links.c.run == stored.c.run)
     )
     return joined.where(mine)
+
+
+def as_named_last(query: Select[Any], view: Any) -> Select[Any]:
+    """Keep every run, with the names that the newest experiment which contains it now gives it."""
+    links, known, stored = schema.experiment_runs, schema.experiments, schema.runs.alias("linked")
+    current = links.join(
+        known, (known.c.experiment_id == links.c.experiment_id) & (known.c.revision_id == links.c.last_revision_id)
+    )
+    newest = select(links.c.run, func.max(links.c.experiment_id).label("experiment_id")).select_from(current)
+    last = newest.group_by(links.c.run).subquery("newest")
+    return (
+        query.add_columns(known.c.name.label("experiment"), *(links.c[name] for name in SPECIFIC))
+        .join(stored, stored.c.run_id == view.c.run_id)
+        .outerjoin(last, last.c.run == stored.c.run)
+        .outerjoin(links, (links.c.run == last.c.run) & (links.c.experiment_id == last.c.experiment_id))
+        .outerjoin(known, known.c.experiment_id == links.c.experiment_id)
+    )
 
 
 def order_of(sort: Sequence[str], names: Sequence[str]) -> list[Any]:
@@ -148,12 +178,13 @@ def final_losses(db: Database, experiment: str | None = None) -> pd.DataFrame:
 
 
 def progress(db: Database, experiment: str | None = None) -> pd.DataFrame:
-    """Return how far each run of the experiment is: run_id, experiment, label, size, budget, state, state_reason, step,
-    n_steps_planned, n_tokens, n_tokens_planned, train_loss_nats, validation_loss_nats, tokens_per_s, left_s,
-    n_attempts, last_seen_at, wall_s, wall_s_planned; sorted by label and tokens planned.
+    """Return how far each run of the experiment is: run_id, experiment, label, size, budget, n_params, state,
+    state_reason, step, n_steps_planned, n_tokens, n_tokens_planned, train_loss_nats, validation_loss_nats,
+    tokens_per_s, left_s, n_attempts, last_seen_at, wall_s, wall_s_planned; sorted by label, parameters and tokens
+    planned.
     """
     query = "SELECT * FROM progress WHERE experiment = :experiment OR :experiment IS NULL"
-    return read_experiment(db, query, experiment, ("n_tokens_planned",))
+    return read_experiment(db, query, experiment, ("n_params", "n_tokens_planned"))
 
 
 def read_experiment(db: Database, query: str, experiment: str | None, numbers: Sequence[str]) -> pd.DataFrame:

@@ -38,7 +38,7 @@ SELECT r.run_id, e.name AS experiment, r.source, r.method, r.gate, x.label, r.in
 {IN_PLAN}""",
     # One row a run of an experiment as it is planned now: how far it is and how long it may still take (seconds).
     "progress": f"""
-SELECT r.run_id, e.name AS experiment, x.label, x.size, x.budget, r.state, r.state_reason,
+SELECT r.run_id, e.name AS experiment, x.label, x.size, x.budget, r.n_params, r.state, r.state_reason,
        coalesce(s.last_step, 0) AS step, r.n_steps_planned, coalesce(s.last_tokens, 0) AS n_tokens, r.n_tokens_planned,
        s.train_loss_nats, coalesce(s.loss_nats, s.validation_loss_nats) AS validation_loss_nats, s.tokens_per_s,
        CASE WHEN r.state IN ('completed', 'diverged', 'cancelled') THEN 0

@@ -2,13 +2,15 @@
 
 import ast
 import difflib
+import io
+import math
 import operator
-import re
+import tokenize
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, column, literal, not_, or_
+from sqlalchemy import ColumnElement, Double, and_, cast, column, func, literal, not_, or_
 
 from scalewright.db.errors import DbError
 
@@ -20,10 +22,6 @@ COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.GtE: operator.ge,
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
-    ast.Is: lambda left, right: left.is_(right),
-    ast.IsNot: lambda left, right: left.is_not(right),
-    ast.In: lambda left, right: left.in_(right),
-    ast.NotIn: lambda left, right: left.not_in(right),
 }
 ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -32,6 +30,8 @@ ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv,
 }
 LONGEST = 2000
+LARGEST_WHOLE = 2**63 - 1
+LARGEST_FLOAT = 2**1023
 EXAMPLE = "n_params < 1e8 and method == 'angpt'"
 
 
@@ -44,24 +44,40 @@ def parse_where(
     Raises DbError for anything else, for unknown names and where text is compared with a number, which databases
     understand differently.
     """
-    spelled = re.sub(r"(?<![<>=!])=(?!=)", "==", text)
     if len(text) > LONGEST:
         raise DbError(f"--where: a condition of {len(text)} characters (at most {LONGEST})")
     try:
-        tree = ast.parse(spelled.strip(), mode="eval")
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        tree = ast.parse(with_double_equals(text.strip()), mode="eval")
+        if isinstance(tree.body, ast.Constant | ast.Name | ast.BinOp):
+            raise DbError(f"--where {text!r}: compares nothing (expected something like {EXAMPLE!r})")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Compare | ast.BinOp):
+                check_kinds(node, names, kinds)
+        return condition(tree.body, names)
+    except (SyntaxError, ValueError, MemoryError, RecursionError, tokenize.TokenError) as error:
+        if isinstance(error, DbError):
+            raise
         raise DbError(f"--where {text!r}: not a condition (expected something like {EXAMPLE!r})") from None
-    if isinstance(tree.body, ast.Constant | ast.Name | ast.BinOp):
-        raise DbError(f"--where {text!r}: compares nothing (expected something like {EXAMPLE!r})")
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Compare):
-            check_kinds(node, names, kinds)
-    return condition(tree.body, names)
 
 
-def check_kinds(node: ast.Compare, names: Collection[str], kinds: Mapping[str, str]) -> None:
-    parts = [part for side in (node.left, *node.comparators) for part in getattr(side, "elts", [side])]
+def with_double_equals(text: str) -> str:
+    """Write `==` where a person wrote `=` to compare; what stands between quotes is left alone."""
+    places = [
+        token.start[1]
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type == tokenize.OP and token.string == "=" and token.start[0] == 1
+    ]
+    for place in reversed(places):
+        text = f"{text[:place]}={text[place:]}"
+    return text
+
+
+def check_kinds(node: ast.Compare | ast.BinOp, names: Collection[str], kinds: Mapping[str, str]) -> None:
+    sides = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.left, *node.comparators)
+    parts = [part for side in sides for part in getattr(side, "elts", [side])]
     found = {kind_of(part, names, kinds) for part in parts}
+    if isinstance(node, ast.BinOp) and "text" in found:
+        raise DbError(f"--where: {ast.unparse(node)!r} calculates with text")
     if {"text", "number"} <= found:
         raise DbError(f"--where: {ast.unparse(node)!r} compares text with a number")
 
@@ -96,26 +112,67 @@ def condition(node: ast.expr, names: Collection[str]) -> ColumnElement[bool]:
 
 
 def comparison(node: ast.Compare, names: Collection[str]) -> ColumnElement[bool]:
-    values = [value_of(part, names) for part in (node.left, *node.comparators)]
-    pairs = zip(values, node.ops, values[1:], strict=False)
-    return and_(*[COMPARISONS[type(op)](left, right) for left, op, right in pairs])
+    sides = (node.left, *node.comparators)
+    return and_(*[compare(left, op, right, names) for left, op, right in zip(sides, node.ops, sides[1:], strict=False)])
 
 
-def value_of(node: ast.expr, names: Collection[str]) -> Any:
+def compare(left: ast.expr, op: ast.cmpop, right: ast.expr, names: Collection[str]) -> ColumnElement[bool]:
+    """Compare two sides: None with `is` alone, lists after `in` alone, everything else value by value."""
+    if is_none(right) or isinstance(op, ast.Is | ast.IsNot):
+        return compare_with_none(left, op, right, names)
+    if isinstance(op, ast.In | ast.NotIn):
+        if not isinstance(right, ast.Tuple | ast.List) or not right.elts:
+            raise cannot_be_used(right)
+        values = [value_of(item, names) for item in right.elts]
+        found = value_of(left, names).in_(values)
+        return not_(found) if isinstance(op, ast.NotIn) else found
+    compared: ColumnElement[bool] = COMPARISONS[type(op)](value_of(left, names), value_of(right, names))
+    return compared
+
+
+def compare_with_none(left: ast.expr, op: ast.cmpop, right: ast.expr, names: Collection[str]) -> ColumnElement[bool]:
+    there = isinstance(op, ast.Is | ast.Eq)
+    if not isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
+        raise DbError(f"--where: {ast.unparse(left)!r} can be compared with None by `is None` and `is not None` alone")
+    value = value_of(left, names)
+    if is_none(right):
+        return value.is_(None) if there else value.is_not(None)
+    if isinstance(right, ast.Constant) and isinstance(right.value, bool):
+        return value.is_(right.value) if there else value.is_not(right.value)
+    raise cannot_be_used(right)
+
+
+def is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def value_of(node: ast.expr, names: Collection[str]) -> ColumnElement[Any]:
+    """Return one value: a column, a constant, or what is calculated from them, in floating point."""
     match node:
         case ast.Name():
             return column(column_name(node.id, names))
-        case ast.Constant(value=None):
-            return None
         case ast.Constant(value=bool() | int() | float() | str()):
-            return literal(node.value)
-        case ast.UnaryOp(op=ast.USub()):
+            return literal(constant(node.value))
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Name() | ast.Constant(value=int() | float()) | ast.BinOp()):
             return -value_of(node.operand, names)
-        case ast.Tuple() | ast.List():
-            return [value_of(item, names) for item in node.elts]
         case ast.BinOp() if type(node.op) in ARITHMETIC:
-            return ARITHMETIC[type(node.op)](value_of(node.left, names), value_of(node.right, names))
-    raise DbError(f"--where: {ast.unparse(node)!r} cannot be used here (expected something like {EXAMPLE!r})")
+            left, right = cast(value_of(node.left, names), Double), cast(value_of(node.right, names), Double)
+            divisor = func.nullif(right, 0.0) if isinstance(node.op, ast.Div) else right
+            return cast(ARITHMETIC[type(node.op)](left, divisor), Double)
+    raise cannot_be_used(node)
+
+
+def constant(value: Any) -> Any:
+    """Return a constant as every database takes it: a whole number past 64 bits as a float, text without NUL."""
+    if isinstance(value, str) and "\0" in value:
+        raise DbError("--where: a text with a NUL character is in no database")
+    if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
+        return float(value) if abs(value) < LARGEST_FLOAT else math.copysign(math.inf, value)
+    return value
+
+
+def cannot_be_used(node: ast.expr) -> DbError:
+    return DbError(f"--where: {ast.unparse(node)!r} cannot be used here (expected something like {EXAMPLE!r})")
 
 
 def column_name(name: str, names: Collection[str]) -> str:

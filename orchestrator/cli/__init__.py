@@ -1,6 +1,8 @@
 """The `scalewright` command: verbs by family, and what each class of error costs. No heavy import."""
 
+import codecs
 import errno
+import io
 import sys
 
 import typer
@@ -20,12 +22,31 @@ for family in (planning, running, reading, analysing, inspecting):
     family.register(app)
 
 DONE, USER_ERROR, USAGE, PARTIAL, INTERRUPTED = 0, 1, 2, 3, 130
+SPELL = "scalewright-spell"
+PLAIN_SIGNS = {"−": "-", "×": "x", "─": "-", "·": "*", "…": "...", "≤": "<=", "≥": ">=", "γ": "gamma", "²": "2"}
 STOPPED = "interrupted; nothing is lost, the same command continues"
 
 
 def main() -> None:
     """Run one verb and exit with its class: 0 done, 1 user error, 2 usage, 3 partial, 130 interrupted."""
+    write_what_the_terminal_can()
     sys.exit(run(sys.argv[1:]))
+
+
+def write_what_the_terminal_can() -> None:
+    """Let output in another encoding than UTF-8 spell the letters it has not, instead of ending in an error."""
+    codecs.register_error(SPELL, spell)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=SPELL)
+
+
+def spell(error: UnicodeError) -> tuple[str, int]:
+    """Write a minus as -, a times sign as x, ...; anything else by its number, `\\u65b9`, so that nothing is lost."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    letters = error.object[error.start : error.end]
+    return "".join(PLAIN_SIGNS.get(one) or f"\\u{ord(one):04x}" for one in letters), error.end
 
 
 def run(arguments: list[str]) -> int:

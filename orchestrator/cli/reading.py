@@ -22,7 +22,7 @@ RUN = Annotated[str, typer.Argument(help="The id of a run (4 or more leading cha
 RUNS = Annotated[list[str], typer.Argument(help="Ids of runs (4 or more leading characters).")]
 OF = Annotated[str | None, typer.Option("--of", help="The YAML file of the study; by default the one of this folder.")]
 
-RUN_COLUMNS = ("run_id", "label", "method", "gate", "size", "budget", "state", "n_params", "n_tokens", "lr_peak")
+RUN_COLUMNS = ("run_id", "experiment", "label", "size", "budget", "state", "n_params", "n_tokens", "lr_peak")
 RESULT_COLUMNS = ("seed", "loss_nats")
 LIMIT = 1000
 SYNC_WAIT_S = 60.0

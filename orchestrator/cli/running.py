@@ -115,7 +115,14 @@ def doctor(
 
 
 def demo(file: YAML_FILE = DEFAULT_YAML) -> None:
-    """From text to scaling laws on this machine: plan, train, fit, figures. Example: scalewright demo"""
-    from scalewright.orchestrator.cli.demo import run_demo
+    """From text to scaling laws on this machine: plan, train, fit, figures. Example: scalewright demo
 
+    Without an experiments.yaml here, the demo's own grid is written first.
+    """
+    from scalewright.orchestrator.cli.demo import run_demo
+    from scalewright.orchestrator.config.starter import write_demo
+
+    if file == DEFAULT_YAML and not file.exists():
+        write_demo(file)
+        print(f"{file}: the demo's grid", file=sys.stderr)
     sys.exit(run_demo(file))

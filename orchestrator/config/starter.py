@@ -6,6 +6,13 @@ from pathlib import Path
 from scalewright.orchestrator.errors import UserError
 
 STARTER_FILE = "experiments.yaml"
+DEMO_TEMPLATE = "demo.yaml"  # in a clone a link to the experiments.yaml at the root
+
+
+def write_demo(path: Path) -> None:
+    """Write the demo's grid where no file has that name."""
+    template = resources.files("scalewright.orchestrator.config") / "templates" / DEMO_TEMPLATE
+    path.write_text(template.read_text(encoding="utf-8"), encoding="utf-8")
 
 
 def write_starter(folder: Path, *, full: bool = False) -> Path:

@@ -29,13 +29,21 @@ class Known:
 
 @contextmanager
 def open_existing(study: Study) -> "Iterator[Database | None]":
-    """Open the study's database, or give None where there is none yet. Raises DbError for a broken one."""
+    """Open the study's database, or give None where there is none yet or it is empty.
+
+    Raises DbError for a broken one.
+    """
     if "://" not in study.database and not Path(study.database).exists():
         yield None
         return
     from scalewright.db.engine import open_database
+    from scalewright.db.errors import EmptyDatabaseError
 
-    database = open_database(study.database, create=False)
+    try:
+        database = open_database(study.database, create=False)
+    except EmptyDatabaseError:
+        yield None
+        return
     try:
         yield database
     finally:

@@ -239,7 +239,7 @@ def picture(progress: Progress, talk: Sequence[str]) -> Any:
     for name in names:
         table.add_column(name, justify="right" if name in ("done", "tokens", "loss", "tokens/s", "left") else "left")
     for row in progress.groups:
-        table.add_row(*[cell(row[name]) for name in names])
+        table.add_row(*[Text(cell(row[name])) for name in names])
     bar = Table.grid()
     bar.add_row(ProgressBar(total=1.0, completed=min(1.0, progress.share), width=60))
     return Group(Text(headline(progress)), bar, table, *[Text(line, style="yellow") for line in talk])

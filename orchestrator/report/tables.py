@@ -2,11 +2,20 @@
 
 import json
 import math
+import os
+import shutil
 import sys
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+from unicodedata import east_asian_width
+
+from scalewright.orchestrator.report.format import short_count
 
 Row = Mapping[str, Any]
+GAP = 2  # spaces between columns
+WIDEST = 60  # of a text before it is wrapped
 
 
 def print_rows(rows: Sequence[Row], *, as_json: bool = False, title: str = "", empty: str = "nothing to show") -> None:
@@ -36,20 +45,76 @@ def finite(value: Any) -> Any:
 
 
 def print_table(rows: Sequence[Row], title: str = "") -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    """Print a table that never breaks a word: long texts are wrapped between words, too many columns go below."""
+    columns = [Column.of(name, [row.get(name) for row in rows]) for name in rows[0]]
+    lines = [title] if title else []
+    for block in blocks(columns, room()):
+        lines += ["", *block_lines(block, len(rows))]
+    sys.stdout.write("\n".join([*lines, ""]) + "\n")
 
-    table = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    numeric = {key for key in rows[0] if all(is_number(row.get(key)) or row.get(key) is None for row in rows)}
-    for key in rows[0]:
-        table.add_column(str(key), justify="right" if key in numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*[cell(row.get(key)) for key in rows[0]])
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=max(200, console.width))
-    console.print(table)
+
+def room() -> int | None:
+    """Return the width that lines may have: COLUMNS, or the terminal's; None where neither is known."""
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isdigit() and int(asked) > 0:
+        return int(asked)
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column as text: each cell a list of lines; numbers stand to the right."""
+
+    name: str
+    cells: list[list[str]]
+    width: int
+    is_numeric: bool
+
+    @classmethod
+    def of(cls, name: str, values: Sequence[Any]) -> "Column":
+        texts = [cell(value) for value in values]
+        cells = [
+            [text] if len(text) <= WIDEST else textwrap.wrap(text, WIDEST, break_long_words=False) for text in texts
+        ]
+        width = max(map(cell_width, [str(name), *(line for lines in cells for line in lines)]))
+        return cls(str(name), cells, width, all(value is None or is_number(value) for value in values))
+
+    def line(self, text: str) -> str:
+        gap = " " * (self.width - cell_width(text))
+        return gap + text if self.is_numeric else text + gap
+
+
+def blocks(columns: Sequence[Column], width: int | None) -> list[list[Column]]:
+    """Cut columns into blocks that fit beside each other; each further block begins with the first column again."""
+    found: list[list[Column]] = [[columns[0]]]
+    for column in columns[1:]:
+        used = sum(one.width + GAP for one in found[-1])
+        if width is not None and used + column.width > width and len(found[-1]) > 1:
+            found.append([columns[0]])
+        found[-1].append(column)
+    return found
+
+
+def block_lines(columns: Sequence[Column], n_rows: int) -> Iterator[str]:
+    yield joined([column.line(column.name) for column in columns])
+    yield "─" * (sum(column.width for column in columns) + GAP * (len(columns) - 1))
+    for row in range(n_rows):
+        for n in range(max(len(column.cells[row]) for column in columns)):
+            parts = [column.cells[row][n] if n < len(column.cells[row]) else "" for column in columns]
+            yield joined([column.line(part) for column, part in zip(columns, parts, strict=True)])
+
+
+def joined(parts: Sequence[str]) -> str:
+    return (" " * GAP).join(parts).rstrip()
+
+
+def cell_width(text: str) -> int:
+    """Return how many places a text takes on a terminal; letters of East Asia take two."""
+    return len(text) if text.isascii() else sum(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def large(value: float) -> str:
+    return f"-{short_count(-value)}" if value < 0 else short_count(value)
 
 
 def is_number(value: Any) -> bool:
@@ -57,13 +122,13 @@ def is_number(value: Any) -> bool:
 
 
 def cell(value: Any) -> str:
-    """Write one value for a person: nothing for missing, 4 significant digits, thousands separated."""
+    """Write one value for a person: a dash for missing, 4 significant digits, large numbers as 162k, 1.3B."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        return f"{value:,}" if abs(value) < 10_000_000 else f"{value:.3g}"
+        return f"{value:,}" if abs(value) < 10_000_000 else large(value)
     if isinstance(value, float):
-        return f"{value:.4g}"
-    return str(value).replace("[", r"\[")
+        return large(value) if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
+    return str(value)

@@ -34,7 +34,7 @@ WRITERS: dict[str, Callable[["pd.DataFrame", Path], None]] = {
 
 
 def export(db: Database, experiment: str | None, target: Path) -> str:
-    """Write final losses (one row a run, units in docs/database.md) to a file, or the whole database to .sqlite.
+    """Write final losses (one row a run; units: its columns' comments) to a file, or the whole database to .sqlite.
 
     Returns a sentence. Raises UserError for another ending or an existing database.
     """

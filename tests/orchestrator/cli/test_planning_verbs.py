@@ -145,3 +145,24 @@ def test_init_never_overwrites(folder, capsys):
     assert run(["init"]) == 1
     assert "experiments.yaml: exists already" in capsys.readouterr().err
     assert (folder / "experiments.yaml").read_text() == before
+
+
+def test_a_plan_fills_an_empty_database_file(folder, capsys):
+    (folder / "runs.sqlite").touch()
+    assert run(["plan"]) == 0
+    assert "2 new runs, 0 known ones" in capsys.readouterr().err
+
+
+def test_the_demo_brings_its_own_grid_where_there_is_none(tmp_path, monkeypatch, capsys):
+    from scalewright.orchestrator.cli import demo
+
+    seen = []
+    monkeypatch.setattr(demo, "run_demo", lambda file: seen.append(file) or 0)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        run(["demo"])
+    root = Path(__file__).parents[3]
+    assert (tmp_path / "experiments.yaml").read_text() == (root / "experiments.yaml").read_text()
+    with pytest.raises(SystemExit):
+        run(["demo", "mine.yaml"])
+    assert seen == [Path("experiments.yaml"), Path("mine.yaml")] and not (tmp_path / "mine.yaml").exists()

@@ -275,6 +275,7 @@ def test_data_other_than_planned_is_refused(make_run: MakeRun, data_dir: Path) -
     from scalewright.orchestrator.runs.spec import RunSpec
 
     record["run_id"] = RunSpec.from_dict(record["identity"]).run_id
+    run_dir = run_dir.rename(run_dir.with_name(record["run_id"]))
     (run_dir / "spec.json").write_text(json.dumps(record))
     with pytest.raises(UserError, match=f"was planned with {'0' * 16}"):
         train(run_dir)

@@ -36,7 +36,7 @@ if str(ROOT) not in sys.path:
 from scalewright.db.content import content_hash  # noqa: E402
 from scalewright.db.engine import open_database  # noqa: E402
 from scalewright.orchestrator import cli  # noqa: E402
-from scalewright.orchestrator.files import require, write_json  # noqa: E402
+from scalewright.orchestrator.files import write_json  # noqa: E402
 from scalewright.orchestrator.jobs.local import is_alive  # noqa: E402
 from scalewright.orchestrator.jobs.observe import refresh  # noqa: E402
 from scalewright.orchestrator.jobs.records import Chunk, Started, read_chunks, runs_in  # noqa: E402
@@ -58,6 +58,7 @@ resources: {profiles: {default: {pack: 2}}}
 """
 PATIENCE_S = 120.0
 N_RUNNING = 2
+SAID_EVERY = 50
 KEPT = ("snapshots", "data", "text.txt", "experiments.yaml")  # the same in every round
 VALUES: tuple[Any, ...] = (
     None, True, 0, -1, 3, 1.5, 1e308, 2**70, "", "many", "\x1b[31mred\x07", [], [1, "x"], {}, {"outcome": "won"},
@@ -393,6 +394,7 @@ def play(scene: Scene, seed: int, tally: Tally) -> None:
     tally.breaks.update(one.split()[0] for one in said)
     if faults:
         tally.faults.append({"round": seed, "study": scene.root.name, "broke": said, "faults": faults})
+        print(json.dumps(tally.faults[-1]), file=sys.stderr, flush=True)
 
 
 def answers(verb: Sequence[str], tally: Tally, allowed: Sequence[int] = (0,)) -> Iterator[str]:
@@ -492,6 +494,12 @@ def fuzz(folder: Path, seeds: Sequence[int]) -> Tally:
     try:
         for seed in seeds:
             play(running if seed % 2 else finished, seed, tally)
+            if tally.rounds % SAID_EVERY == 0:
+                print(
+                    f"{tally.rounds} of {len(seeds)} rounds, {len(tally.faults)} with faults",
+                    file=sys.stderr,
+                    flush=True,
+                )
     finally:
         running.end()
         open_up(folder)

@@ -9,6 +9,7 @@ import typer
 
 from scalewright.orchestrator.cli import analysing, inspecting, planning, reading, running
 from scalewright.orchestrator.errors import Partial
+from scalewright.orchestrator.talk import say
 
 app = typer.Typer(
     name="scalewright",
@@ -103,5 +104,5 @@ def describe(trouble: OSError) -> str:
 
 
 def fail(message: str, code: int) -> int:
-    print(f"scalewright: {' '.join(message.split())}", file=sys.stderr)
+    say(f"scalewright: {' '.join(message.split())}")
     return code

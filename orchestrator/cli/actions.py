@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalewright.orchestrator.errors import Partial
 from scalewright.orchestrator.study import Study
+from scalewright.orchestrator.talk import say
 
 if TYPE_CHECKING:
     from scalewright.orchestrator.jobs.submit import Order, Receipt
@@ -107,7 +109,7 @@ def say_talk(study: Study) -> Iterator[str]:
     from scalewright.orchestrator.jobs.observe import refresh
 
     for line in refresh(study):
-        print(f"scalewright: {line}", file=sys.stderr)
+        say(f"scalewright: {line}")
     yield from ()
 
 
@@ -138,7 +140,7 @@ def show_status(targets: Sequence[str], *, watch: bool, each: bool, as_json: boo
     print_rows(rows, empty="no runs; plan some with: scalewright plan")
     print(headline(progress))
     for line in advice(progress):
-        print(f"scalewright: {line}", file=sys.stderr)
+        say(f"scalewright: {line}")
 
 
 def find(targets: Sequence[str]) -> Study:
@@ -187,6 +189,8 @@ def stop_runs(targets: Sequence[str], why: "Why", *, now: bool = False) -> str:
         parts.append(f"{done.n_asked} asked to stop at their next checkpoint")
     if done.n_over:
         parts.append(f"{done.n_over} were over already")
+    if done.trouble:
+        raise Partial(f"{', '.join(parts)}; {done.trouble}: repeat the command when the cluster answers")
     return ", ".join(parts)
 
 

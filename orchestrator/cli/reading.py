@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scalewright.orchestrator.cli import maintaining
+from scalewright.orchestrator.files import printable
 from scalewright.orchestrator.report.tables import print_json, print_rows
+from scalewright.orchestrator.talk import say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +27,7 @@ OF = Annotated[str | None, typer.Option("--of", help="The YAML file of the study
 RUN_COLUMNS = ("run_id", "experiment", "label", "size", "budget", "state", "n_params", "n_tokens", "lr_peak")
 RESULT_COLUMNS = ("seed", "loss_nats")
 LIMIT = 1000
+TIME_LIMIT_S = 60.0
 SYNC_WAIT_S = 60.0
 
 
@@ -46,11 +49,11 @@ def sync(place: PLACE = None, as_json: JSON = False) -> None:
     study = find_study([place] if place else [])[0]
     receipt = sync_study(study, wait_s=SYNC_WAIT_S)
     if receipt.notice:
-        print(receipt.notice, file=sys.stderr)
+        say(receipt.notice)
     if receipt.skipped:
         raise Partial(f"{receipt.skipped}; nothing was read")
     for line in look_at_jobs(study):
-        print(f"scalewright: {line}", file=sys.stderr)
+        say(f"scalewright: {line}")
     print_json(receipt.summary()) if as_json else print(receipt.sentence())
 
 
@@ -125,7 +128,7 @@ def show(run: RUN, of: OF = None, metric: str = "loss_nats", as_json: JSON = Fal
         print_json(page)
         return
     for line in page_lines(database, page, metric):
-        print(visible(line))
+        print(printable(line))
 
 
 def curve(run: RUNS, metric: str = "loss_nats", of: OF = None, as_json: JSON = False, as_csv: CSV = False) -> None:
@@ -158,6 +161,7 @@ def query(
     sql: Annotated[str, typer.Argument(help="One SELECT; :name stands for a parameter.")],
     param: Annotated[list[str] | None, typer.Option("--param", "-p", help="name=value")] = None,
     limit: Annotated[int, typer.Option(help="Rows at most; it is said when there are more.", min=1)] = LIMIT,
+    time_limit: Annotated[float, typer.Option(help="Seconds at most.", min=0.01)] = TIME_LIMIT_S,
     of: OF = None,
     as_json: JSON = False,
     as_csv: CSV = False,
@@ -169,7 +173,8 @@ def query(
 
     one_format(as_json, as_csv)
     name = open_study(of).study.database
-    answer = run_query(open_database(name, read_only=True), sql, parse_parameters(param or []), limit=limit)
+    database, parameters = open_database(name, read_only=True), parse_parameters(param or [])
+    answer = run_query(database, sql, parameters, limit=limit, limit_s=time_limit)
     if as_csv and not answer.rows:
         print(",".join(answer.columns))
         return
@@ -207,9 +212,9 @@ def import_points(
     study = find_study([of] if of else [])[0]
     kept = tuple(filter(None, (word.strip() for word in settings.split(","))))
     receipt = import_file(study, file, name, Asked(parse_columns(columns), parse_units(units), kept, tokens_from_flops))
-    print_json(receipt.summary()) if as_json else print(visible(receipt.sentence()))
+    print_json(receipt.summary()) if as_json else print(printable(receipt.sentence()))
     for line in receipt.notes:
-        print(visible(f"note: {line}"), file=sys.stderr)
+        print(printable(f"note: {line}"), file=sys.stderr)
     receipt.raise_if_refused()
 
 
@@ -228,7 +233,7 @@ def tag(
     run_id = resolve_run(database, run)
     for word in words:
         remove_tag(database, run_id, word) if remove else add_tag(database, run_id, word)
-    print(visible(f"{run_id}: {', '.join(tags(database, run_id)) or 'no tags'}"))
+    print(printable(f"{run_id}: {', '.join(tags(database, run_id)) or 'no tags'}"))
 
 
 def note(run: RUN, text: str, of: OF = None) -> None:
@@ -256,19 +261,11 @@ def show_frame(frame: "pd.DataFrame", *, as_json: bool = False, as_csv: bool = F
 def show_rows(
     rows: Sequence[Mapping[str, Any]], *, as_json: bool = False, as_csv: bool = False, empty: str = "no rows"
 ) -> None:
-    """Print rows; what a job or a person named cannot steer the terminal."""
+    """Print rows as a table, JSON or CSV."""
     if as_csv:
         import csv
 
         table = csv.writer(sys.stdout, lineterminator="\n")
         table.writerows([list(rows[0]), *(list(row.values()) for row in rows)] if rows else [])
         return
-    safe = rows if as_json else [{key: visible(value) for key, value in row.items()} for row in rows]
-    print_rows(safe, as_json=as_json, empty=empty)
-
-
-def visible(value: Any) -> Any:
-    """Replace what would steer a terminal by question marks."""
-    if not isinstance(value, str) or value.isprintable():
-        return value
-    return "".join(c if c.isprintable() or c == "\n" else "?" for c in value)
+    print_rows(rows, as_json=as_json, empty=empty)

@@ -1,6 +1,5 @@
 """What a verb's names mean: a YAML file, an experiment, runs by the start of their ids, a database by path or URL."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.jobs.control import Target
 from scalewright.orchestrator.runs.spec import match
 from scalewright.orchestrator.study import Asked, Study
+from scalewright.orchestrator.talk import say
 
 SQLITE_HEADER = b"SQLite format 3\0"
 
@@ -35,7 +35,7 @@ def open_study(place: str | None = None, *, fresh: bool = True) -> Reading:
         from scalewright.orchestrator.jobs.observe import refresh
 
         for line in refresh(study):
-            print(line, file=sys.stderr)
+            say(line)
     return Reading(study, open_database(study.database, create=False), experiment or place)
 
 
@@ -103,7 +103,7 @@ def ask(place: str, *, sync: bool = True) -> Asked:
         from scalewright.orchestrator.jobs.observe import refresh
 
         for line in refresh(asked.study):
-            print(line, file=sys.stderr)
+            say(line)
     return asked
 
 

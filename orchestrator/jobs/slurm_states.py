@@ -6,6 +6,7 @@ squeue is the present, sacct -D the past with every incarnation of a requeued jo
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ WAITING = frozenset(
 AT_WORK = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"})
 HELD = re.compile(r"held", re.IGNORECASE)
 NAMED_JOBS = 5
+ANSWERED = "answered"  # its time is that of the last complete answer
 TOLD_TO_END = ("0:12", "0:15", "140:0", "143:0")  # USR2 or TERM while the libraries were still being imported
 LOG_CHARACTERS = 20_000
 OUT_OF_MEMORY = re.compile(r"exceeded memory limit|oom[-_ ]kill|out of memory", re.IGNORECASE)
@@ -48,9 +50,27 @@ def look(jobs_dir: Path, chunks: Sequence[Chunk], now: float | None = None) -> L
         for chunk in kept
         for pack in chunk.packs
     }
-    talk = [] if queue_reply.ok else [f"the cluster does not answer ({queue_reply.error}); states are the last known"]
+    late = [reply for reply in (queue_reply, account_reply) if commands.is_late(reply)]
+    silent = queue_reply if not queue_reply.ok else next(iter(late), None)
+    talk = [f"the cluster does not answer ({silent.error}); states are {last_known(jobs_dir)}"] if silent else []
+    if silent is None:
+        note_answer(jobs_dir)
     talk += held_jobs(kept, queue)
     return Looked(facts, kept, talk)
+
+
+def note_answer(jobs_dir: Path) -> None:
+    """Remember when the cluster last said everything; where that cannot be written, its next silence has no age."""
+    with suppress(OSError):
+        (jobs_dir / ANSWERED).touch()
+
+
+def last_known(jobs_dir: Path) -> str:
+    try:
+        age_s = time.time() - (jobs_dir / ANSWERED).stat().st_mtime
+    except OSError:
+        return "the last known"
+    return f"the last known, of {age_s / 60:.0f} min ago" if age_s >= 60 else f"the last known, of {age_s:.0f} s ago"
 
 
 def held_jobs(chunks: Sequence[Chunk], queue: Sequence[commands.Queued]) -> list[str]:

@@ -37,6 +37,7 @@ from scalewright.orchestrator.runs.spec import SPEC_FORMAT
 from scalewright.orchestrator.study import Study
 
 AUTO_PACK_S = 1800.0
+SIGNS_IN_LOG_PATHS = ("%", "\\")  # SLURM and submitit put the job's id and more in their place
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Receipt:
 
 def submit(study: Study, database: Database, runs: Sequence[PlannedRun], order: Order) -> Receipt:
     """Hand over every run of `runs` that is planned or interrupted; what is done, running or in doubt is left alone."""
-    check_executor(order)
+    check_executor(order, study.root)
     began, submission_id = time.time(), new_submission_id()
     announce(study, submission_id, order)
     snapshot = take_snapshot(study.snapshots_dir)
@@ -95,9 +96,13 @@ def announce(study: Study, submission_id: str, order: Order) -> None:
     write_json(folder / "submission.json", record)
 
 
-def check_executor(order: Order) -> None:
+def check_executor(order: Order, root: Path) -> None:
     if order.executor not in EXECUTORS:
         raise UserError(f"{order.executor}: not an executor (expected {', '.join(EXECUTORS)})")
+    sign = next((sign for sign in SIGNS_IN_LOG_PATHS if sign in str(root)), None)
+    if sign and order.executor != "debug":
+        reads = f"where jobs write their logs, {sign} does not stand for itself; rename the folder"
+        raise UserError(f"{root}: a study with {sign} in its path cannot be submitted: {reads}")
     if order.executor == "slurm":
         slurm.check_reachable()
 

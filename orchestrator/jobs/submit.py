@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from scalewright.db.engine import Database
 from scalewright.db.store import SubmittedJob, claim_runs, record_submission, set_run_states

@@ -93,7 +93,7 @@ def read_bytes(path: Path, most: int = LARGEST) -> bytes | Broken | None:
                 return Broken(path, f"{status.st_size} bytes, which is no small file")
             return bytes(file.read())
     except FileNotFoundError:
-        return None
+        return Broken(path, "a link to nothing") if path.is_symlink() else None
     except OSError as trouble:
         return Broken(path, (trouble.strerror or str(trouble)).lower())
 

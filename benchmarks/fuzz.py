@@ -247,7 +247,7 @@ def add_rubbish(path: Path, rng: random.Random, _: Sequence[Path]) -> None:
 
 def exchange(path: Path, rng: random.Random, others: Sequence[Path]) -> None:
     """Exchange a file with the one of the same name of another run or pack."""
-    alike = [other for other in others if other.name == path.name and other != path and other.is_file()]
+    alike = [other for other in others if other.name == path.name and other != path and os.path.isfile(other)]
     if alike:
         other = rng.choice(alike)
         mine, its = path.read_bytes(), other.read_bytes()
@@ -257,7 +257,7 @@ def exchange(path: Path, rng: random.Random, others: Sequence[Path]) -> None:
 
 def overlay(path: Path, rng: random.Random, others: Sequence[Path]) -> None:
     """Lay any other file over this one."""
-    path.write_bytes(rng.choice([other for other in others if other.is_file()]).read_bytes())
+    path.write_bytes(rng.choice([other for other in others if os.path.isfile(other)]).read_bytes())
 
 
 def delete(path: Path, _: random.Random, __: Sequence[Path]) -> None:
@@ -300,8 +300,8 @@ REACHES_OTHERS = {exchange}
 
 def breakable(root: Path) -> list[Path]:
     """Name the small files and journals that jobs and submissions left; each may also be one that is not there yet."""
-    found = [path for path in root.glob("runs/*/*") if path.is_file()]
-    found += [path for path in root.glob("jobs/**/*") if path.suffix == ".json" and path.is_file()]
+    found = [path for path in root.glob("runs/*/*") if os.path.isfile(path)]
+    found += [path for path in root.glob("jobs/**/*") if path.suffix == ".json" and os.path.isfile(path)]
     return sorted(found)
 
 
@@ -316,7 +316,7 @@ def corrupt(root: Path, rng: random.Random) -> tuple[list[str], set[Path]]:
         if rng.random() < 0.1:
             folder = rng.choice(sorted({path.parent for path in files if path.parent.parent.name == "runs"}))
             path, way = folder / rng.choice(NOT_THERE_YET), replace_value
-            if path.exists():
+            if os.path.lexists(path):
                 continue
         else:
             path, way = rng.choice(files), rng.choice(BREAKS)
@@ -452,7 +452,7 @@ def check_rebuild(scene: Scene, touched: set[Path], tally: Tally) -> Iterator[st
     found = [(content_hash(open_database(path)), of_files(results(str(path)))) for path in (kept, filled)]
     if found[0][0] != found[1][0]:
         yield "db rebuild and a first sync hold other things"
-    gone = {path.parent.name for path in touched if path.name == "DONE.json" or not path.parent.is_dir()}
+    gone = {path.parent.name for path in touched if path.name == "DONE.json" or not os.path.isdir(path.parent)}
     differ = [row for row in sorted(set(found[0][1]) ^ set(found[1][1]), key=str) if row[0] not in gone]
     if differ:
         yield f"db rebuild and a first sync differ: {differ}"

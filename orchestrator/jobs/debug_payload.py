@@ -20,6 +20,7 @@ from scalewright.orchestrator.runs.journal import Journal
 from scalewright.orchestrator.runs.ownership import Ownership, new_token, take_ownership
 from scalewright.orchestrator.runs.processes import Process
 from scalewright.orchestrator.runs.records import Done
+from scalewright.orchestrator.talk import say
 
 HANG_S = 3600.0
 CHECKPOINTS_KEPT = 2
@@ -158,7 +159,11 @@ def misbehave(attempt: int, step: int, behaviour: Behaviour) -> None:
 
 def save(run_dir: Path, journal: Journal, state: State, tokens: int) -> None:
     path = run_dir / "ckpt" / f"step-{state.step:09d}.json"
-    write_json(path, state, durable=False)
+    try:
+        write_json(path, state, durable=False)
+    except OSError as trouble:  # as training does: a full disk costs the checkpoint, not the run
+        say(f"scalewright: {run_dir}: no checkpoint written ({trouble.strerror})")
+        return
     journal.checkpoint(state.step, tokens, str(path.relative_to(run_dir)), path.stat().st_size)
     for old in sorted(path.parent.glob("step-*.json"))[:-CHECKPOINTS_KEPT]:
         old.unlink(missing_ok=True)

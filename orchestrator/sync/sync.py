@@ -340,7 +340,7 @@ def read_journal(found: Found, attempt: int, path: Path, offset: int, keys: Metr
 
 def unreadable(found: Found, attempt: int, offset: int, n_bytes: int, why: str) -> JournalPart:
     """Return the part of a journal that says only why nothing of it was taken."""
-    part = JournalPart(found.run, found.run_id, attempt, offset, n_bytes, n_lines=1)
+    part = JournalPart(found.run, found.run_id, attempt, offset, n_bytes, n_lines=int(n_bytes > offset))
     note_error(part, 0, b"", why)
     return part
 

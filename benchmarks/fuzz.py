@@ -24,7 +24,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
@@ -247,7 +247,7 @@ def add_rubbish(path: Path, rng: random.Random, _: Sequence[Path]) -> None:
 
 def exchange(path: Path, rng: random.Random, others: Sequence[Path]) -> None:
     """Exchange a file with the one of the same name of another run or pack."""
-    alike = [other for other in others if other.name == path.name and other != path and os.path.isfile(other)]
+    alike = [other for other in others if other.name == path.name and other != path and is_file(other)]
     if alike:
         other = rng.choice(alike)
         mine, its = path.read_bytes(), other.read_bytes()
@@ -257,7 +257,7 @@ def exchange(path: Path, rng: random.Random, others: Sequence[Path]) -> None:
 
 def overlay(path: Path, rng: random.Random, others: Sequence[Path]) -> None:
     """Lay any other file over this one."""
-    path.write_bytes(rng.choice([other for other in others if os.path.isfile(other)]).read_bytes())
+    path.write_bytes(rng.choice([other for other in others if is_file(other)]).read_bytes())
 
 
 def delete(path: Path, _: random.Random, __: Sequence[Path]) -> None:
@@ -300,9 +300,22 @@ REACHES_OTHERS = {exchange}
 
 def breakable(root: Path) -> list[Path]:
     """Name the small files and journals that jobs and submissions left; each may also be one that is not there yet."""
-    found = [path for path in root.glob("runs/*/*") if os.path.isfile(path)]
-    found += [path for path in root.glob("jobs/**/*") if path.suffix == ".json" and os.path.isfile(path)]
+    found = [path for path in root.glob("runs/*/*") if is_file(path)]
+    found += [path for path in root.glob("jobs/**/*") if path.suffix == ".json" and is_file(path)]
     return sorted(found)
+
+
+def is_file(path: Path) -> bool:
+    """Tell what Path.is_file tells; in a closed folder there is none."""
+    with suppress(PermissionError):
+        return path.is_file()
+    return False
+
+
+def is_folder(path: Path) -> bool:
+    with suppress(PermissionError):
+        return path.is_dir()
+    return False
 
 
 NOT_THERE_YET = ("again.json", "stop", "DONE.json", "journal.a2.jsonl", "ckpt")
@@ -452,7 +465,7 @@ def check_rebuild(scene: Scene, touched: set[Path], tally: Tally) -> Iterator[st
     found = [(content_hash(open_database(path)), of_files(results(str(path)))) for path in (kept, filled)]
     if found[0][0] != found[1][0]:
         yield "db rebuild and a first sync hold other things"
-    gone = {path.parent.name for path in touched if path.name == "DONE.json" or not os.path.isdir(path.parent)}
+    gone = {path.parent.name for path in touched if path.name == "DONE.json" or not is_folder(path.parent)}
     differ = [row for row in sorted(set(found[0][1]) ^ set(found[1][1]), key=str) if row[0] not in gone]
     if differ:
         yield f"db rebuild and a first sync differ: {differ}"

@@ -60,7 +60,7 @@ def stop(target: Target, why: Why, *, now: bool = False) -> Stopped:
     busy = [run_id for run_id, state in states.items() if state in IN_A_JOB]
     for run_id in idle + busy:
         write_json(target.study.run_dir(run_id) / "stop", Stop(why, time.time(), run_id))
-    waiting, trouble = stop_jobs(target.study, set(busy), now=now)
+    waiting, trouble = stop_jobs(target.study, set(idle + busy), now=now)
     done = idle + [run_id for run_id in busy if run_id in waiting]
     reason = "cancelled by its user" if why == "cancel" else "held by its user"
     set_run_states(target.database, [(run_id, WISHES[why], reason, {"by": "user"}) for run_id in done])

@@ -277,12 +277,13 @@ def test_a_cancel_that_the_cluster_refuses_says_so_and_costs_exit_code_3(fake, s
     assert scalewright(["cancel", two.ids[0]]) == 3
     said = capsys.readouterr().err
     assert "1 jobs were not cancelled (scancel: error: Unable to contact slurm controller" in said
-    assert (two.dir(0) / "stop").exists() and two.states() == ["queued", "queued"]
+    assert (two.dir(0) / "stop").exists() and two.states() == ["cancelled", "queued"]  # its job will pass it over
     slurm.down("squeue")
     assert scalewright(["cancel", two.ids[0]]) == 3
     assert "the cluster was not asked to cancel anything" in capsys.readouterr().err
     slurm.down()
-    assert scalewright(["cancel", two.ids[0]]) == 0 and two.states() == ["cancelled", "queued"]
+    assert scalewright(["cancel", two.ids[0]]) == 0 and slurm.calls("scancel")[-1] == ["scancel", "1000_0"]
+    assert two.states() == ["cancelled", "queued"] and scalewright(["cancel", two.ids[0]]) == 0
 
 
 def test_a_status_does_not_wait_long_for_a_cluster_that_is_slow_and_says_how_old_its_answer_is(

@@ -5,6 +5,7 @@ the path, so that one broken file never stops what is about the others.
 """
 
 import dataclasses
+import errno
 import os
 import stat
 import types
@@ -13,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, BinaryIO, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 from uuid import uuid4
 
 import orjson
@@ -85,12 +86,9 @@ def require(path: Path, kind: type[Record], **identity: str) -> Record:
 def read_bytes(path: Path, most: int = LARGEST) -> bytes | Broken | None:
     """Read a small file whole; None where there is none."""
     try:
-        with open(path, "rb", opener=open_at_once) as file:  # noqa: PTH123 - a Path takes no opener
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                return Broken(path, "not a file")
-            if status.st_size > most:
-                return Broken(path, f"{status.st_size} bytes, which is no small file")
+        with open_file(path) as file:
+            if (size := os.fstat(file.fileno()).st_size) > most:
+                return Broken(path, f"{size} bytes, which is no small file")
             return bytes(file.read())
     except FileNotFoundError:
         return Broken(path, "a link to nothing") if path.is_symlink() else None
@@ -98,9 +96,30 @@ def read_bytes(path: Path, most: int = LARGEST) -> bytes | Broken | None:
         return Broken(path, (trouble.strerror or str(trouble)).lower())
 
 
+def open_file(path: Path) -> BinaryIO:
+    """Open a file for reading; raises OSError where it is a folder, a device, or a pipe, which would be waited for."""
+    file = open(path, "rb", opener=open_at_once)  # noqa: PTH123, SIM115 - a Path takes no opener
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a file", str(path))
+    return file
+
+
 def open_at_once(path: str, flags: int) -> int:
-    """Open a file without waiting, should it be a pipe that nobody writes into."""
     return os.open(path, flags | os.O_NONBLOCK)
+
+
+def is_there(path: Path) -> bool:
+    """Tell whether something lies at `path`; in a folder that may not be entered, nothing does."""
+    with suppress(OSError):
+        return path.exists()
+    return False
+
+
+def read_text(path: Path) -> str:
+    """Read what a person or a job printed, as far as it can be read; nothing where it cannot."""
+    content = read_bytes(path)
+    return content.decode(errors="replace") if isinstance(content, bytes) else ""
 
 
 def parse(content: bytes, kind: type[Record]) -> Record:

@@ -14,7 +14,7 @@ from scalewright.db import frames
 from scalewright.db.engine import Database
 from scalewright.db.run_states import IN_A_JOB
 from scalewright.db.store import set_run_states
-from scalewright.orchestrator.files import write_json
+from scalewright.orchestrator.files import is_there, write_json
 from scalewright.orchestrator.jobs import local, slurm_commands
 from scalewright.orchestrator.jobs.records import Chunk, read_chunks, runs_in
 from scalewright.orchestrator.runs.journal import attempts_in
@@ -97,7 +97,7 @@ def packs_with(study: Study, run_ids: set[str]) -> Iterator[tuple[Chunk, str, li
 
 
 def is_over(run_dir: Path) -> bool:
-    return (run_dir / "DONE.json").exists()
+    return is_there(run_dir / "DONE.json")
 
 
 def take_out_of_queue(jobs: set[str], *, now: bool) -> tuple[set[str], str]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from scalewright.orchestrator.errors import UserError
-from scalewright.orchestrator.files import usable
+from scalewright.orchestrator.files import is_there, read_text, usable
 from scalewright.orchestrator.jobs.records import Chunk, Pack, Started, chunk_path
 from scalewright.orchestrator.runs.job_environment import goes_along
 from scalewright.orchestrator.runs.processes import Process
@@ -127,9 +127,9 @@ def start_trouble(chunk: Chunk, jobs_dir: Path, pack: str) -> str:
     """Return the last line of the traceback that kept a job from starting; empty when there is none."""
     submission_dir = jobs_dir / chunk.submission_id
     log = submission_dir / "logs" / f"{chunk.job_of(pack)}_0_log.err"
-    if (submission_dir / pack / "started.json").exists() or not log.exists():
+    if is_there(submission_dir / pack / "started.json"):
         return ""
-    text = log.read_text(errors="replace").rstrip()
+    text = read_text(log).rstrip()
     return text.splitlines()[-1] if "Traceback (most recent call last)" in text else ""
 
 

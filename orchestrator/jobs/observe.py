@@ -14,7 +14,7 @@ from scalewright.db.errors import CannotWrite
 from scalewright.db.frames import claims, strays
 from scalewright.db.run_states import MAYBE_IN_A_JOB
 from scalewright.db.store import claim_runs, set_run_states
-from scalewright.orchestrator.files import Broken, read, usable
+from scalewright.orchestrator.files import Broken, is_there, read, usable
 from scalewright.orchestrator.jobs import local
 from scalewright.orchestrator.jobs import slurm_states as slurm_facts
 from scalewright.orchestrator.jobs.carrier import say_finished
@@ -195,7 +195,7 @@ def claims_of_pack(study: Study, chunk: Chunk, name: str) -> Iterator[tuple[Path
         created=chunk.created,
         batch_stopped=stopped.message if stopped else None,
         raised=failed.error if failed else None,
-        started=(submission_dir / name / "started.json").exists(),
+        started=is_there(submission_dir / name / "started.json"),
     )
     for run_dir in runs_in(study.jobs_dir, chunk.submission_id, name):
         yield run_dir, claim

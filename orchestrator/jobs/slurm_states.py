@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from scalewright.orchestrator.files import is_there, read_text
 from scalewright.orchestrator.jobs import slurm_commands as commands
 from scalewright.orchestrator.jobs.judge import GRACE_S, JobFacts
 from scalewright.orchestrator.jobs.records import Chunk
@@ -109,7 +110,7 @@ def facts_of(chunk: Chunk, pack: str, seen: Seen, jobs_dir: Path) -> JobFacts:
         return facts_of_unsubmitted(chunk, seen.queue_answers, seen.now)
     if job in seen.queued or job in seen.past:
         return combine(seen.queued.get(job), seen.past.get(job, []), seen.queue_answers, seen.now)
-    started = (jobs_dir / chunk.submission_id / pack / "started.json").exists()
+    started = is_there(jobs_dir / chunk.submission_id / pack / "started.json")
     if seen.queue_answers and not started and left_the_queue(chunk, job, seen):
         return JobFacts("ended", "CANCELLED", "taken out of the queue while it waited", by_user=True)
     return JobFacts("absent" if seen.queue_answers else "unreachable")
@@ -181,7 +182,7 @@ def explained(facts: JobFacts, jobs_dir: Path, chunk: Chunk, pack: str) -> JobFa
     if facts.state != "ended" or facts.code not in ("FAILED", "OUT_OF_MEMORY"):
         return facts
     log = jobs_dir / chunk.submission_id / "logs" / f"{chunk.job_of(pack)}_0_log.err"
-    text = log.read_text(errors="replace")[-LOG_CHARACTERS:] if log.exists() else ""
+    text = read_text(log)[-LOG_CHARACTERS:]
     if facts.code == "OUT_OF_MEMORY" or OUT_OF_MEMORY.search(text):
         return replace(facts, reason=f"out of memory ({facts.reason})" if facts.reason else "out of memory")
     return facts

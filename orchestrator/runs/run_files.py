@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from scalewright.orchestrator.files import Broken, read, usable
+from scalewright.orchestrator.files import Broken, open_file, read, usable
 from scalewright.orchestrator.runs.journal import attempts_in, is_foreign, is_sound, journal_path
 from scalewright.orchestrator.runs.records import Again, Done, SpecFile, Stop
 
@@ -161,7 +161,7 @@ def read_attempt(run_dir: Path, number: int) -> AttemptFacts | Broken:
     """Read the first line and the last whole lines of a journal; a torn last line is not there yet."""
     path = journal_path(run_dir, number)
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             first = file.readline(TAIL_BYTES)
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - TAIL_BYTES))

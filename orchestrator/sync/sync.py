@@ -25,7 +25,7 @@ from scalewright.db.rows import insert_runs, run_row
 from scalewright.db.states import StateChange, change_states, states_of
 from scalewright.db.tracked import Tracked, offsets_of, tracked_runs
 from scalewright.db.upgrade import free_name
-from scalewright.orchestrator.files import Broken, read
+from scalewright.orchestrator.files import Broken, open_file, read
 from scalewright.orchestrator.runs.journal import NAME, is_foreign
 from scalewright.orchestrator.runs.records import Done, SpecFile, read_spec
 from scalewright.orchestrator.runs.run_files import lost_words, read_run
@@ -317,7 +317,7 @@ def register(db: Database, owner: Owner, runs_dir: Path, run_ids: list[str]) -> 
 def read_journal(found: Found, attempt: int, path: Path, offset: int, keys: MetricKeys) -> Iterator[JournalPart]:
     """Yield the new whole lines of a journal, a few megabytes at a time; a torn last line is left for later."""
     try:
-        file = path.open("rb")
+        file = open_file(path)
     except OSError as trouble:
         yield unreadable(found, attempt, offset, offset, str(trouble.strerror).lower())
         return

@@ -133,11 +133,14 @@ def record(plan: Plan, study: Study) -> "PlanReceipt":
     """Write the experiment and its runs into the study's database; runs that exist are shared, not doubled."""
     from scalewright.db.engine import open_database
     from scalewright.db.store import PlannedRun, record_experiment
+    from scalewright.orchestrator.sync.kept import keep_plan
 
     shared = ("run_id", "identity", "label", "planned", "settings", "size", "budget", "group", "holdout")
     runs = [PlannedRun(**{name: getattr(run, name) for name in shared}) for run in plan.runs]
     database = open_database(study.database)
     try:
-        return record_experiment(database, plan.experiment.name, plan.experiment.source.text, runs)
+        receipt = record_experiment(database, plan.experiment.name, plan.experiment.source.text, runs)
     finally:
         database.close()
+    keep_plan(study, plan.experiment.name, plan.experiment.source.text, runs)
+    return receipt

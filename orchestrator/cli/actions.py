@@ -11,6 +11,7 @@ from scalewright.orchestrator.study import Study
 if TYPE_CHECKING:
     from scalewright.orchestrator.jobs.submit import Order, Receipt
     from scalewright.orchestrator.plan.bill import Plan
+    from scalewright.orchestrator.runs.records import Why
 
 
 def order_of(plan: "Plan", *, executor: str | None, max_parallel: int | None, payload: str) -> "Order":
@@ -174,7 +175,7 @@ def run_rows(frame: Any, places: Mapping[str, str]) -> list[dict[str, Any]]:
     ]
 
 
-def stop_runs(targets: Sequence[str], why: str, *, now: bool = False) -> str:
+def stop_runs(targets: Sequence[str], why: "Why", *, now: bool = False) -> str:
     from scalewright.orchestrator.cli.selection import resolve
     from scalewright.orchestrator.jobs.control import stop
 

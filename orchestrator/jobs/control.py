@@ -16,8 +16,9 @@ from scalewright.db.run_states import IN_A_JOB
 from scalewright.db.store import set_run_states
 from scalewright.orchestrator.files import write_json
 from scalewright.orchestrator.jobs import local, slurm_commands
-from scalewright.orchestrator.jobs.records import Chunk, Pack, read_chunks
+from scalewright.orchestrator.jobs.records import Chunk, read_chunks, runs_in
 from scalewright.orchestrator.runs.journal import attempts_in
+from scalewright.orchestrator.runs.records import Again, Stop, Why
 from scalewright.orchestrator.study import Study
 
 IDLE = frozenset({"planned", "interrupted", "failed", "unknown", "held", "cancelled"})
@@ -45,7 +46,7 @@ class Stopped:
     n_over: int
 
 
-def stop(target: Target, why: str, *, now: bool = False) -> Stopped:
+def stop(target: Target, why: Why, *, now: bool = False) -> Stopped:
     """Ask runs to stop (`why`: cancel or hold); with `now` their jobs are killed without a checkpoint.
 
     A run that is over stays as it is. Nothing stopped here is started again before `resume`, `retry` or `release`.
@@ -54,7 +55,7 @@ def stop(target: Target, why: str, *, now: bool = False) -> Stopped:
     idle = [run_id for run_id, state in states.items() if state in IDLE]
     busy = [run_id for run_id, state in states.items() if state in IN_A_JOB]
     for run_id in idle + busy:
-        write_json(target.study.run_dir(run_id) / "stop", {"why": why, "time": time.time()})
+        write_json(target.study.run_dir(run_id) / "stop", Stop(why, time.time(), run_id))
     waiting = stop_jobs(target.study, set(busy), now=now)
     done = idle + [run_id for run_id in busy if run_id in waiting]
     reason = "cancelled by its user" if why == "cancel" else "held by its user"
@@ -72,22 +73,22 @@ def stop_jobs(study: Study, run_ids: set[str], *, now: bool) -> set[str]:
     """Reach the jobs of runs; return the runs whose job will not start any more."""
     on_slurm: dict[str, set[str]] = {}
     for chunk, pack, runs in packs_with(study, run_ids):
-        if not all(Path(run).name in run_ids or is_over(Path(run)) for run in runs):
+        if not all(run.name in run_ids or is_over(run) for run in runs):
             continue  # the job goes on with its other runs; the stop file reaches those meant
         job = chunk.job_of(pack)
         if chunk.executor != "slurm":
             local.end_jobs(chunk, study.jobs_dir, pack, signal.SIGKILL if now else signal.SIGTERM)
         elif job is not None:
-            on_slurm[job] = {Path(run).name for run in runs} & run_ids
+            on_slurm[job] = {run.name for run in runs} & run_ids
     ended = take_out_of_queue(set(on_slurm), now=now) if on_slurm else set()
     return {run_id for job in ended for run_id in on_slurm[job]}
 
 
-def packs_with(study: Study, run_ids: set[str]) -> Iterator[tuple[Chunk, str, list[str]]]:
+def packs_with(study: Study, run_ids: set[str]) -> Iterator[tuple[Chunk, str, list[Path]]]:
     for chunk in read_chunks(study.jobs_dir):
         for pack in chunk.packs:
-            runs = Pack.read(study.jobs_dir / chunk.submission_id / pack).runs
-            if any(Path(run).name in run_ids for run in runs):
+            runs = runs_in(study.jobs_dir, chunk.submission_id, pack)
+            if any(run.name in run_ids for run in runs):
                 yield chunk, pack, runs
 
 
@@ -124,7 +125,7 @@ def take_back(target: Target, states: Iterable[str]) -> int:
         if state not in wanted:
             continue
         n_attempts = len(attempts_in(run_dir)) if run_dir.is_dir() else 0
-        write_json(run_dir / "again.json", {"time": time.time(), "attempts": n_attempts})
+        write_json(run_dir / "again.json", Again(time.time(), n_attempts, run_id))
         (run_dir / "stop").unlink(missing_ok=True)
         changes.append(
             (run_id, "interrupted" if n_attempts else "planned", "asked for again by its user", {"by": "user"})

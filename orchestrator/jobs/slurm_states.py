@@ -13,7 +13,6 @@ from scalewright.orchestrator.jobs import slurm_commands as commands
 from scalewright.orchestrator.jobs.judge import GRACE_S, JobFacts
 from scalewright.orchestrator.jobs.records import Chunk
 from scalewright.orchestrator.jobs.slurm import NEVER_SUBMITTED_S, adopt
-from scalewright.orchestrator.runs.processes import Process
 
 WAITING = frozenset(
     {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
@@ -113,8 +112,7 @@ def facts_of_unsubmitted(chunk: Chunk, queue_answers: bool, now: float) -> JobFa
     """Nobody knows a job of this chunk: it waits for its submitter, or sbatch never happened."""
     if not queue_answers:
         return JobFacts("unreachable")
-    submitter = Process.from_dict(chunk.submitter)
-    if submitter.is_alive() or now - chunk.created < NEVER_SUBMITTED_S:
+    if (chunk.submitter and chunk.submitter.is_alive()) or now - chunk.created < NEVER_SUBMITTED_S:
         return JobFacts("pending", reason="being submitted")
     return JobFacts("ended", "", "the cluster never got it")
 

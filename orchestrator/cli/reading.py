@@ -1,6 +1,7 @@
 """Verbs that read: sync, runs, show, curve, diff, query, export, import, tag, note. No heavy import at the top."""
 
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -225,14 +226,14 @@ def tag(
     from scalewright.db.frames import resolve_run, tags
     from scalewright.db.store import add_tag, remove_tag
     from scalewright.orchestrator.cli.selection import open_study
-    from scalewright.orchestrator.sync.kept import keep_word
+    from scalewright.orchestrator.sync.kept import Word, keep_word
 
     reading = open_study(of, fresh=False)
     database = reading.database
     run_id = resolve_run(database, run)
     for word in words:
         remove_tag(database, run_id, word) if remove else add_tag(database, run_id, word)
-        keep_word(reading.study, "untag" if remove else "tag", run_id, word)
+        keep_word(reading.study, Word("untag" if remove else "tag", run_id, word, time.time()))
     print(visible(f"{run_id}: {', '.join(tags(database, run_id)) or 'no tags'}"))
 
 
@@ -241,12 +242,12 @@ def note(run: RUN, text: str, of: OF = None) -> None:
     from scalewright.db.frames import resolve_run
     from scalewright.db.store import add_note
     from scalewright.orchestrator.cli.selection import open_study
-    from scalewright.orchestrator.sync.kept import keep_word
+    from scalewright.orchestrator.sync.kept import Word, keep_word
 
     reading = open_study(of, fresh=False)
     run_id = resolve_run(reading.database, run)
     add_note(reading.database, run_id, text)
-    keep_word(reading.study, "note", run_id, text)
+    keep_word(reading.study, Word("note", run_id, text, time.time()))
     print(f"{run_id}: noted")
 
 

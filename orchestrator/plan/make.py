@@ -133,7 +133,8 @@ def record(plan: Plan, study: Study) -> "PlanReceipt":
     """Write the experiment and its runs into the study's database; runs that exist are shared, not doubled."""
     from scalewright.db.engine import open_database
     from scalewright.db.store import PlannedRun, record_experiment
-    from scalewright.orchestrator.sync.kept import keep_plan
+    from scalewright.orchestrator.sync.kept import Plan as KeptPlan
+    from scalewright.orchestrator.sync.kept import keep
 
     shared = ("run_id", "identity", "label", "planned", "settings", "size", "budget", "group", "holdout")
     runs = [PlannedRun(**{name: getattr(run, name) for name in shared}) for run in plan.runs]
@@ -142,5 +143,5 @@ def record(plan: Plan, study: Study) -> "PlanReceipt":
         receipt = record_experiment(database, plan.experiment.name, plan.experiment.source.text, runs)
     finally:
         database.close()
-    keep_plan(study, plan.experiment.name, plan.experiment.source.text, runs)
+    keep(study, KeptPlan(plan.experiment.name, plan.experiment.source.text, runs))
     return receipt

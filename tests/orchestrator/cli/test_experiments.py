@@ -74,8 +74,9 @@ def finish(study, run_id):
         journal.metrics(1, 64, {"loss_nats": 3.0})
         journal.evaluation(1, 64, {"loss_nats": 2.5, "bits_per_byte": 2.9}, n_tokens=9, final=True)
         journal.end("completed", 1, 64, reason="all steps done")
+    times = {"bits_per_byte": 2.9, "tokens_per_s": 9.0, "wall_s": 3.0, "train_wall_s": 2.0, "time": 1e9}
     done = {"outcome": "completed", "attempt": 1, "step": 1, "n_tokens": 64, "loss_nats": 2.5}
-    (run_dir / "DONE.json").write_text(json.dumps(done | {"bits_per_byte": 2.9, "wall_s": 3.0}))
+    (run_dir / "DONE.json").write_text(json.dumps(done | times))
 
 
 def test_list_tells_runs_and_what_ended(study, say):
@@ -205,5 +206,5 @@ def test_a_broken_kept_file_is_said_and_the_rest_comes_back(study, say):
     plans[0].write_bytes(plans[0].read_bytes()[:40])
     Path("runs.sqlite").unlink()
     code, _, err = say("db", "rebuild")
-    assert code == 0 and f"not restored: {plans[0].resolve()}: not a kept plan or import" in err
+    assert code == 0 and f"not restored: {plans[0].resolve()}: Compressed file ended" in err
     assert len(json.loads(say("experiment", "ls", "--json")[1])) == 1

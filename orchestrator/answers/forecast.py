@@ -22,25 +22,58 @@ N_DRAWN = 40
 def forecast_answer(database: "Database", experiment: str, runs: "pd.DataFrame", planned: "pd.DataFrame") -> Answer:
     """Predict every run not yet ended from those that have, store the forecast, and score the ones made before.
 
+    Runs marked holdout are predicted too, from the others, and set beside what was measured; that is not stored.
     runs: final losses; planned: run_id, n_tokens_planned, flops_planned of every run. Raises FittingError where no
     method has enough finished runs.
     """
     scores = score(earlier(database, experiment), runs)
     pending = pending_runs(runs, planned)
     made = predict(runs, pending) if len(pending) else None
+    held = held_out(runs)
+    checked = predict(runs, held) if len(held) else None
     if made is not None:
         store(database, experiment, made)
-    tables = [forecast_table(made.rows)] if made is not None else []
+    tables = [forecast_table(made.rows, reasons(made))] if made is not None else []
+    tables += [held_out_table(checked)] if checked is not None else []
     tables += [score_table(scores)] if len(scores) else []
     lines = [*(made.warnings if made is not None else ["every run has ended: nothing left to forecast"])]
+    lines += held_out_words(checked) if checked is not None else []
     lines += [score_words(scores)] if len(scores) else []
     lines += diverged_words(earlier(database, experiment), runs)
     value = {
         "pending": made.rows.to_dict("records") if made is not None else [],
+        "held_out": checked.rows.drop(columns=["information", "advice"]).to_dict("records") if checked else [],
+        "model_error": model_errors(made or checked),
         "scored": scores.to_dict("records"),
         "warnings": lines,
     }
-    return Answer(tuple(tables), lines=tuple(lines), pictures=pictures(made, scores), value=value)
+    return Answer(tuple(tables), lines=tuple(lines), pictures=pictures(made, checked, scores), value=value)
+
+
+def held_out(runs: "pd.DataFrame") -> "pd.DataFrame":
+    """Return finished runs that are marked holdout: no law is fitted to them."""
+    marked = runs["holdout"].fillna(False).astype(bool)
+    return runs[marked & (runs["state"] == "completed") & runs["loss_nats"].notna()]
+
+
+def held_out_words(checked: "Forecast") -> list[str]:
+    rows = checked.rows
+    inside = int(((rows["measured"] >= rows["low"]) & (rows["measured"] <= rows["high"])).sum())
+    return [f"{inside} of {counted(len(rows), 'held-out run')} in the 95% interval", *checked.warnings]
+
+
+def reasons(made: "Forecast") -> tuple[str, ...]:
+    """Say for each label which laws were averaged and what widens the intervals."""
+    return tuple(f"{label}: {one.name}; {one.reason}." for label, one in made.averages.items())
+
+
+def model_errors(made: "Forecast | None") -> list[dict[str, Any]]:
+    if made is None:
+        return []
+    return [
+        {"label": label, "weights": dict(one.weights), "per_efold": one.error.per_efold, "n_cuts": one.error.n_cuts}
+        for label, one in made.averages.items()
+    ]
 
 
 def pending_runs(runs: "pd.DataFrame", planned: "pd.DataFrame") -> "pd.DataFrame":
@@ -93,7 +126,7 @@ def score(told: Mapping[str, Mapping[str, Any]], runs: "pd.DataFrame") -> "pd.Da
     return table.assign(error=table["predicted"] / table["measured"] - 1, inside=inside)
 
 
-def forecast_table(rows: "pd.DataFrame") -> Table:
+def forecast_table(rows: "pd.DataFrame", reasons: tuple[str, ...]) -> Table:
     from scalewright.fitting.figures.style import name_of
 
     shown = [
@@ -106,7 +139,6 @@ def forecast_table(rows: "pd.DataFrame") -> Table:
             "95% of a new run": f"[{number(row['low'], 4)}, {number(row['high'], 4)}]",
             "decades past": number(max(row["decades"], 0.0), 2),
             "information (nats)": number(row["information"], 2),
-            "law": row["law"],
             "advice": row["advice"],
         }
         for row in rows.to_dict("records")
@@ -115,7 +147,27 @@ def forecast_table(rows: "pd.DataFrame") -> Table:
         "Decades past: of compute, beyond the dearest finished run of the method. Information: what the run would "
         "teach about the law; a run that teaches little can be skipped."
     )
-    return Table("Forecast of runs to come", tuple(shown), (note,))
+    return Table("Forecast of runs to come", tuple(shown), (note, *reasons))
+
+
+def held_out_table(checked: "Forecast") -> Table:
+    from scalewright.fitting.figures.style import name_of
+
+    rows = [
+        {
+            "run": str(row["run_id"])[:8],
+            "method": name_of(row["label"]),
+            "N": f"{row['n_params']:,.0f}",
+            "tokens": f"{row['n_tokens']:,.0f}",
+            "predicted": f"{number(row['predicted'], 4)} [{number(row['low'], 4)}, {number(row['high'], 4)}]",
+            "measured": number(row["measured"], 4),
+            "error": percent(row["predicted"] / row["measured"] - 1, 2),
+            "in the 95% interval": bool(row["low"] <= row["measured"] <= row["high"]),
+            "decades past": number(max(row["decades"], 0.0), 2),
+        }
+        for row in checked.rows.to_dict("records")
+    ]
+    return Table("Runs held out, predicted from the others", tuple(rows), reasons(checked))
 
 
 def score_table(scores: "pd.DataFrame") -> Table:
@@ -127,7 +179,6 @@ def score_table(scores: "pd.DataFrame") -> Table:
             "measured": number(row["measured"], 4),
             "error": percent(row["error"], 2),
             "in the 95% interval": bool(row["inside"]),
-            "law": row["law"],
         }
         for row in scores.to_dict("records")
     ]
@@ -158,14 +209,14 @@ def diverged_words(told: Mapping[str, Mapping[str, Any]], runs: "pd.DataFrame") 
     return [f"{counted(len(bad), 'forecast run')} diverged and could not be scored: no forecast allows for that"]
 
 
-def pictures(made: "Forecast | None", scores: "pd.DataFrame") -> tuple[Picture, ...]:
+def pictures(made: "Forecast | None", checked: "Forecast | None", scores: "pd.DataFrame") -> tuple[Picture, ...]:
     import pandas as pd
 
     from scalewright.fitting.figures.gallery import FIGURES
 
     columns = ["name", "label", "predicted", "low", "high", "measured"]
     parts = [scores[columns]] if len(scores) else []
-    parts += [made.rows[columns]] if made is not None else []
+    parts += [one.rows[columns] for one in (checked, made) if one is not None]
     if not parts:
         return ()
     rows = pd.concat(parts, ignore_index=True).head(N_DRAWN)

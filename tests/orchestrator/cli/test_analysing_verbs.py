@@ -1,6 +1,7 @@
 """The analysing verbs on a study whose runs were planned for real and whose results were planted, not trained."""
 
 import json
+import re
 import math
 import sqlite3
 from pathlib import Path
@@ -265,6 +266,25 @@ def test_a_forecast_is_made_before_and_scored_after(capsys, tmp_path, monkeypatc
     assert all(abs(row["error"]) < 0.2 for row in told["scored"])
     said = next(line for line in told["warnings"] if "made before the run" in line)
     assert "of 3 forecasts" in said and "2.8 expected" in said and "err together" in said
+
+
+def test_imported_runs_marked_holdout_are_forecast_from_the_others(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sizes, ratios = (1e7, 3e7, 1e8, 3e8, 1e9), (10, 20, 40, 80)
+    rows = [(n, n * r, 1.8 + 480 * n**-0.35 + 2080 * (n * r) ** -0.37, n > 2e8) for n in sizes for r in ratios]
+    text = "\n".join(["n_params,n_tokens,loss,holdout", *(",".join(map(str, row)) for row in rows)])
+    (tmp_path / "ladder.csv").write_text(text)
+    answer(capsys, "import", "ladder.csv", "--as", "ladder")
+    told = json.loads(answer(capsys, "forecast", "ladder", "--json"))
+    assert {row["n_params"] for row in told["held_out"]} == {3e8, 1e9} and told["pending"] == []
+    for row in told["held_out"]:
+        assert row["low"] < row["measured"] < row["high"]
+        assert row["measured"] == pytest.approx(1.8 + 480 * row["n_params"] ** -0.35 + 2080 * row["n_tokens"] ** -0.37)
+    assert told["model_error"][0]["n_cuts"] > 3 and sum(told["model_error"][0]["weights"].values()) == pytest.approx(1)
+    said = answer(capsys, "forecast", "ladder")
+    assert "Runs held out, predicted from the others" in said and "8 of 8 held-out runs in the 95% interval" in said
+    assert re.search(r"imported: additive \d+%, local power \d+%; model error \S+% of the loss for each e-fold", said)
+    assert json.loads(answer(capsys, "forecast", "ladder", "--json"))["scored"] == []  # they had a loss before
 
 
 def test_hyper_finds_planted_optima_flags_edges_and_is_referred_to_by_name(capsys, tmp_path, monkeypatch):

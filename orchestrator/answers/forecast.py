@@ -4,8 +4,16 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from scalewright.db.run_states import ENDED
+from scalewright.orchestrator.analysis.forecasts import held_out, pending_runs, predict
 from scalewright.orchestrator.answers.answer import Answer
+from scalewright.orchestrator.report.forecast_tables import (
+    forecast_picture,
+    forecast_table,
+    held_out_table,
+    held_out_words,
+    model_errors,
+    reasons,
+)
 from scalewright.orchestrator.report.format import counted, number, percent
 from scalewright.orchestrator.report.html import Picture, Table
 
@@ -16,7 +24,6 @@ if TYPE_CHECKING:
     from scalewright.fitting.forecast import Forecast
 
 LAW = "forecast"  # the name under which a forecast is stored
-N_DRAWN = 40
 
 
 def forecast_answer(database: "Database", experiment: str, runs: "pd.DataFrame", planned: "pd.DataFrame") -> Answer:
@@ -48,45 +55,6 @@ def forecast_answer(database: "Database", experiment: str, runs: "pd.DataFrame",
         "warnings": lines,
     }
     return Answer(tuple(tables), lines=tuple(lines), pictures=pictures(made, checked, scores), value=value)
-
-
-def held_out(runs: "pd.DataFrame") -> "pd.DataFrame":
-    """Return finished runs that are marked holdout: no law is fitted to them."""
-    marked = runs["holdout"].fillna(False).astype(bool)
-    return runs[marked & (runs["state"] == "completed") & runs["loss_nats"].notna()]
-
-
-def held_out_words(checked: "Forecast") -> list[str]:
-    rows = checked.rows
-    inside = int(((rows["measured"] >= rows["low"]) & (rows["measured"] <= rows["high"])).sum())
-    return [f"{inside} of {counted(len(rows), 'held-out run')} in the 95% interval", *checked.warnings]
-
-
-def reasons(made: "Forecast") -> tuple[str, ...]:
-    """Say for each label which laws were averaged and what widens the intervals."""
-    return tuple(f"{label}: {one.name}; {one.reason}." for label, one in made.averages.items())
-
-
-def model_errors(made: "Forecast | None") -> list[dict[str, Any]]:
-    if made is None:
-        return []
-    return [
-        {"label": label, "weights": dict(one.weights), "per_efold": one.error.per_efold, "n_cuts": one.error.n_cuts}
-        for label, one in made.averages.items()
-    ]
-
-
-def pending_runs(runs: "pd.DataFrame", planned: "pd.DataFrame") -> "pd.DataFrame":
-    """Return the runs still to end, with the tokens and FLOPs that they were planned with."""
-    waiting = runs[~runs["state"].isin([*ENDED, "cancelled"])].drop(columns=["n_tokens", "flops", "loss_nats"])
-    named = planned[["run_id", "n_tokens_planned", "flops_planned"]]
-    return waiting.merge(named, on="run_id").rename(columns={"n_tokens_planned": "n_tokens", "flops_planned": "flops"})
-
-
-def predict(runs: "pd.DataFrame", pending: "pd.DataFrame") -> "Forecast":
-    from scalewright.fitting.forecast import forecast
-
-    return forecast(runs[~runs["run_id"].isin(pending["run_id"])], pending)
 
 
 def store(database: "Database", experiment: str, made: "Forecast") -> str:
@@ -124,50 +92,6 @@ def score(told: Mapping[str, Mapping[str, Any]], runs: "pd.DataFrame") -> "pd.Da
     table = pd.DataFrame(rows, columns=columns)
     inside = (table["measured"] >= table["low"]) & (table["measured"] <= table["high"])
     return table.assign(error=table["predicted"] / table["measured"] - 1, inside=inside)
-
-
-def forecast_table(rows: "pd.DataFrame", reasons: tuple[str, ...]) -> Table:
-    from scalewright.fitting.figures.style import name_of
-
-    shown = [
-        {
-            "run": str(row["run_id"])[:8],
-            "method": name_of(row["label"]),
-            "N": f"{row['n_params']:,.0f}",
-            "tokens": f"{row['n_tokens']:,.0f}",
-            "predicted loss": number(row["predicted"], 4),
-            "95% of a new run": f"[{number(row['low'], 4)}, {number(row['high'], 4)}]",
-            "decades past": number(max(row["decades"], 0.0), 2),
-            "information (nats)": number(row["information"], 2),
-            "advice": row["advice"],
-        }
-        for row in rows.to_dict("records")
-    ]
-    note = (
-        "Decades past: of compute, beyond the dearest finished run of the method. Information: what the run would "
-        "teach about the law; a run that teaches little can be skipped."
-    )
-    return Table("Forecast of runs to come", tuple(shown), (note, *reasons))
-
-
-def held_out_table(checked: "Forecast") -> Table:
-    from scalewright.fitting.figures.style import name_of
-
-    rows = [
-        {
-            "run": str(row["run_id"])[:8],
-            "method": name_of(row["label"]),
-            "N": f"{row['n_params']:,.0f}",
-            "tokens": f"{row['n_tokens']:,.0f}",
-            "predicted": f"{number(row['predicted'], 4)} [{number(row['low'], 4)}, {number(row['high'], 4)}]",
-            "measured": number(row["measured"], 4),
-            "error": percent(row["predicted"] / row["measured"] - 1, 2),
-            "in the 95% interval": bool(row["low"] <= row["measured"] <= row["high"]),
-            "decades past": number(max(row["decades"], 0.0), 2),
-        }
-        for row in checked.rows.to_dict("records")
-    ]
-    return Table("Runs held out, predicted from the others", tuple(rows), reasons(checked))
 
 
 def score_table(scores: "pd.DataFrame") -> Table:
@@ -212,13 +136,7 @@ def diverged_words(told: Mapping[str, Mapping[str, Any]], runs: "pd.DataFrame") 
 def pictures(made: "Forecast | None", checked: "Forecast | None", scores: "pd.DataFrame") -> tuple[Picture, ...]:
     import pandas as pd
 
-    from scalewright.fitting.figures.gallery import FIGURES
-
     columns = ["name", "label", "predicted", "low", "high", "measured"]
     parts = [scores[columns]] if len(scores) else []
     parts += [one.rows[columns] for one in (checked, made) if one is not None]
-    if not parts:
-        return ()
-    rows = pd.concat(parts, ignore_index=True).head(N_DRAWN)
-    note = "Bar: 95% interval of a new run. Black marker: measured; none: still to come."
-    return (Picture("forecast", FIGURES["forecast"](rows, note=note), "Forecast and measured loss."),)
+    return (forecast_picture(pd.concat(parts, ignore_index=True)),) if parts else ()

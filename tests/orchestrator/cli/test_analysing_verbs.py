@@ -1,8 +1,8 @@
 """The analysing verbs on a study whose runs were planned for real and whose results were planted, not trained."""
 
 import json
-import re
 import math
+import re
 import sqlite3
 from pathlib import Path
 
@@ -285,6 +285,9 @@ def test_imported_runs_marked_holdout_are_forecast_from_the_others(capsys, tmp_p
     assert "Runs held out, predicted from the others" in said and "8 of 8 held-out runs in the 95% interval" in said
     assert re.search(r"imported: additive \d+%, local power \d+%; model error \S+% of the loss for each e-fold", said)
     assert json.loads(answer(capsys, "forecast", "ladder", "--json"))["scored"] == []  # they had a loss before
+    page = Path(answer(capsys, "report", "ladder").strip()).read_text()
+    assert "What larger runs are expected to give" in page and "8 of 8 held-out runs in the 95% interval" in page
+    assert "of the loss for each e-fold" in page
 
 
 def test_hyper_finds_planted_optima_flags_edges_and_is_referred_to_by_name(capsys, tmp_path, monkeypatch):

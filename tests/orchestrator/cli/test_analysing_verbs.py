@@ -290,6 +290,21 @@ def test_imported_runs_marked_holdout_are_forecast_from_the_others(capsys, tmp_p
     assert "of the loss for each e-fold" in page
 
 
+def test_a_forecast_is_of_the_best_rate_where_rates_were_swept(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = [(1e8, 1e9 * 2**k, 1 + 300 * (1e9 * 2**k) ** -0.3, k > 5) for k in range(8)]
+    rows = [(n, d, loss * bad, rate, held) for n, d, loss, held in cells for rate, bad in ((0.001, 1.3), (0.002, 1))]
+    text = "\n".join(["n_params,n_tokens,loss,lr_peak,holdout", *(",".join(map(str, row)) for row in rows)])
+    (tmp_path / "swept.csv").write_text(text)
+    answer(capsys, "import", "swept.csv", "--as", "swept")
+    told = json.loads(answer(capsys, "forecast", "swept", "--json"))
+    assert len(told["held_out"]) == 2
+    assert all(
+        row["high"] / row["low"] < 1.2 and row["low"] < row["measured"] < row["high"] for row in told["held_out"]
+    )
+    assert any("6 runs not at the best lr_peak of their sweep left out" in line for line in told["warnings"])
+
+
 def test_hyper_finds_planted_optima_flags_edges_and_is_referred_to_by_name(capsys, tmp_path, monkeypatch):
     swept = YAML.replace("[0.1M, 0.2M, 0.4M]", "[0.1M]").replace("experiment: planted", "experiment: swept")
     path = plant(tmp_path / "swept", text=swept + "lr: 0.02\nlr_factor: [0.25, 0.5, 1.0, 2.0]\n", best_rate=True)

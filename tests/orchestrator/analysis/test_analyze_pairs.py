@@ -162,6 +162,14 @@ def test_a_learning_rate_that_was_not_swept_is_said():
     assert "GPT+ was trained at one learning rate per size, none swept here" in told(some)
 
 
+def test_runs_that_differ_in_more_than_their_seed_are_said_to_be_pooled():
+    assert "take them for seeds" not in told(frame(n_seeds=2))
+    two = [frame().assign(batch_tokens=b, run_id=lambda f, b=b: f"{b}" + f["run_id"]) for b in (64, 256)]
+    mixed = told(pd.concat(two, ignore_index=True))
+    assert "Runs of one method, size and budget differ in batch_tokens, and laws and comparisons take them" in mixed
+    assert "take them for seeds" not in told(frame().assign(batch_tokens=lambda f: f["n_params"] / 100))
+
+
 def test_throughput_of_different_machines_is_not_compared_in_silence():
     runs = frame()
     runs.loc[runs["label"] == "angpt", "threads"] = 2

@@ -12,6 +12,7 @@ from scalewright.fitting.errors import CurveError, FittingError
 from scalewright.fitting.frame import PointRules, Points, check_points, unknown
 from scalewright.fitting.hyper import at_edge, best_of_sweeps
 from scalewright.fitting.joint.answer import JointComparison, joint_comparison
+from scalewright.fitting.joint.noise import FEWEST_SIZES
 from scalewright.fitting.joint.units import UNITS, Pooled, in_unit
 from scalewright.fitting.multiplier import Multiplier, SharingTest, compute_multiplier
 from scalewright.fitting.parameter_multiplier import parameter_multipliers
@@ -181,10 +182,15 @@ def _all_pooled(joint: JointComparison | None) -> tuple[tuple[Pooled, ...], list
 
 def _scale_warnings(joint: JointComparison | None) -> list[str]:
     """Say where the data reject one speed-up for all."""
-    tests = () if joint is None else joint.tests
-    return [
+    if joint is None:
+        return []
+    few = len(joint.runs.sizes) < FEWEST_SIZES
+    note = (
+        "fewer than three sizes: what a method's runs of one size may share, and a gain that depends on size, is not in"
+    )
+    return [f"{note} the interval"] * few + [
         f"the speed-up differs by {test.against} (F test p = {test.p_value:.2g}): read it by {test.against}"
-        for test in tests
+        for test in joint.tests
         if test.p_value < DIFFERS
     ]
 

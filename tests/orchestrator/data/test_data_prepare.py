@@ -4,6 +4,7 @@ import errno
 import gzip
 import json
 import lzma
+import os
 from pathlib import Path
 
 import numpy as np
@@ -358,10 +359,10 @@ def test_a_folder_without_data_says_how_to_make_some(tmp_path: Path) -> None:
 
 
 def test_no_space_left_is_one_line_and_leaves_nothing(corpus: Path, tmp_path: Path, monkeypatch) -> None:
-    def full(self: ShardWriter) -> None:
+    def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(ShardWriter, "close_shard", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(UserError, match="no space left"):
         prepare([corpus], "bytes", tmp_path / "data")
     assert not list((tmp_path / "data").iterdir())

@@ -186,12 +186,12 @@ def remove_tag(db: Database, run_id: str, tag: str) -> None:
         connection.execute(delete(tags).where(mine))
 
 
-def add_note(db: Database, run_id: str, note: str) -> None:
-    """Write a note about a run."""
+def add_note(db: Database, run_id: str, note: str, *, at: float | None = None) -> None:
+    """Write a note about a run, of the time `at` (seconds since 1970), by default now."""
     if not note.strip():
         raise DbError("a note needs some text")
     with db.write() as connection:
-        row = {"run": number_of(connection, run_id), "time": time.time(), "text": note.strip()}
+        row = {"run": number_of(connection, run_id), "time": time.time() if at is None else at, "text": note.strip()}
         connection.execute(insert(schema.notes), row)
 
 

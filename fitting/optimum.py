@@ -211,13 +211,13 @@ def _power(exponent: str, coefficient: str, log_x: Array, log_y: Array, level: f
 
 def flop_levels(flops: Array) -> Array:
     """Group computes: each level takes what lies within FLOP_LEVEL of its cheapest run; return its geometric mean."""
-    logs = np.log(flops)
-    out = np.full_like(logs, np.nan)
+    out = np.full_like(flops, np.nan)
     while np.isnan(out).any():
         left = np.isnan(out)
-        level = left & (logs <= logs[left].min() + FLOP_LEVEL)
-        out[level] = logs[level].mean()
-    return np.asarray(np.exp(out))
+        cheapest = flops[left].min()
+        level = left & (flops <= cheapest * np.exp(FLOP_LEVEL))
+        out[level] = cheapest * np.exp(np.log(flops[level] / cheapest).mean())  # equal computes stay as they are
+    return out
 
 
 def _isoflop(frame: pd.DataFrame, approach: str) -> list[Valley]:

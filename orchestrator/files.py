@@ -235,6 +235,8 @@ CHECKS: Mapping[Any, Callable[[Any, Any, str], Any]] = {
     list: check_sequence,
     tuple: check_tuple,
     dict: check_mapping,
+    Mapping: check_mapping,
+    Sequence: check_sequence,
     types.UnionType: check_choice,
     Union: check_choice,
 }

@@ -114,7 +114,7 @@ def say_talk(study: Study) -> Iterator[str]:
 
 
 def show_status(targets: Sequence[str], *, watch: bool, each: bool, as_json: bool) -> None:
-    """Print the table of runs, or show it live until nothing runs any more."""
+    """Print the table of runs, each run once, or show it live until nothing runs any more."""
     from scalewright.orchestrator.cli.selection import resolve
     from scalewright.orchestrator.jobs.observe import refresh
     from scalewright.orchestrator.jobs.whereabouts import whereabouts
@@ -125,7 +125,7 @@ def show_status(targets: Sequence[str], *, watch: bool, each: bool, as_json: boo
     target = resolve(targets)
 
     def read() -> Any:
-        frame = read_progress(target.study, target.experiment)
+        frame = read_progress(target.study, target.experiment).drop_duplicates("run_id")
         return frame if target.run_ids is None else frame[frame["run_id"].isin(target.run_ids)]
 
     if watch:

@@ -1,6 +1,7 @@
 """Verbs that read: sync, runs, show, curve, diff, query, export, import, tag, note. No heavy import at the top."""
 
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 CSV = Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")]
 PLACE = Annotated[
-    str | None, typer.Argument(help="A YAML file or an experiment's name; by default this folder's runs.")
+    str | None,
+    typer.Argument(help="A YAML file or an experiment's name; by default experiments.yaml, or the only experiment."),
 ]
 RUN = Annotated[str, typer.Argument(help="The id of a run (4 or more leading characters).")]
 RUNS = Annotated[list[str], typer.Argument(help="Ids of runs (4 or more leading characters).")]
@@ -66,17 +68,18 @@ def runs(
     sort: Annotated[str, typer.Option(help="Columns to sort by, comma-separated; -COLUMN descends.")] = "",
     columns: Annotated[str, typer.Option(help="Columns to show, comma-separated, or all.")] = "",
     limit: Annotated[int | None, typer.Option(help="Rows at most.", min=1)] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Runs of all experiments of this folder.")] = False,
     as_json: JSON = False,
     as_csv: CSV = False,
     parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file instead.")] = None,
 ) -> None:
     """List runs. Example: scalewright runs experiments.yaml --where "n_params < 1e8 and loss < 3" --sort loss_nats"""
     from scalewright.db import frames
-    from scalewright.orchestrator.cli.selection import open_study
+    from scalewright.orchestrator.cli.selection import meant, open_study
     from scalewright.orchestrator.sync.export_tables import write_table
 
     one_format(as_json, as_csv, parquet is not None)
-    reading = open_study(place)
+    reading = open_study(None if everything else meant(place))
     if method is not None:
         frames.check_method(reading.database, method)
     frame = frames.runs(
@@ -188,10 +191,10 @@ def export(
     place: Annotated[str | None, typer.Option("--of", help="A YAML file or an experiment's name.")] = None,
 ) -> None:
     """Write final losses to a file, or copy the whole database. Example: scalewright export points.csv"""
-    from scalewright.orchestrator.cli.selection import open_study
+    from scalewright.orchestrator.cli.selection import meant, open_study
     from scalewright.orchestrator.sync.export_tables import export as export_to
 
-    reading = open_study(place)
+    reading = open_study(meant(place))
     print(export_to(reading.database, reading.experiment, target))
 
 
@@ -228,11 +231,14 @@ def tag(
     from scalewright.db.frames import resolve_run, tags
     from scalewright.db.store import add_tag, remove_tag
     from scalewright.orchestrator.cli.selection import open_study
+    from scalewright.orchestrator.sync.kept import Word, keep_word
 
-    database = open_study(of, fresh=False).database
+    reading = open_study(of, fresh=False)
+    database = reading.database
     run_id = resolve_run(database, run)
     for word in words:
         remove_tag(database, run_id, word) if remove else add_tag(database, run_id, word)
+        keep_word(reading.study, Word("untag" if remove else "tag", run_id, word, time.time()))
     print(printable(f"{run_id}: {', '.join(tags(database, run_id)) or 'no tags'}"))
 
 
@@ -241,10 +247,12 @@ def note(run: RUN, text: str, of: OF = None) -> None:
     from scalewright.db.frames import resolve_run
     from scalewright.db.store import add_note
     from scalewright.orchestrator.cli.selection import open_study
+    from scalewright.orchestrator.sync.kept import Word, keep_word
 
-    database = open_study(of, fresh=False).database
-    run_id = resolve_run(database, run)
-    add_note(database, run_id, text)
+    reading = open_study(of, fresh=False)
+    run_id = resolve_run(reading.database, run)
+    add_note(reading.database, run_id, text)
+    keep_word(reading.study, Word("note", run_id, text, time.time()))
     print(f"{run_id}: noted")
 
 

@@ -40,6 +40,8 @@ class DataSource(Section):
     corpus: Annotated[tuple[Text, ...], BeforeValidator(read_many)] = ("embedded",)
     tokenizer: Text = "bytes"
     vocab_size: Count | None = None
+    lossy_tokenizer: Truth = False
+    field: Text = "text"
     validation: Share = 0.02
     dir: Text | None = None
 

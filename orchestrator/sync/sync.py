@@ -31,6 +31,7 @@ from scalewright.orchestrator.runs.records import Done, SpecFile, read_spec
 from scalewright.orchestrator.runs.run_files import lost_words, read_run
 from scalewright.orchestrator.study import Study
 from scalewright.orchestrator.sync.journal_rows import note_error, read_lines
+from scalewright.orchestrator.sync.kept import knows_nothing, restore_plans, restore_wishes, restore_words
 from scalewright.orchestrator.sync.next_state import next_state
 
 RUN_DIR = re.compile(r"[0-9a-f]{16}")
@@ -47,7 +48,8 @@ POLL_S = 0.1
 class SyncReceipt:
     """What a sync did: counts of runs touched, lines read, metric rows, bad lines and state changes.
 
-    skipped: who else is at work, where nothing was done; notice: what a person should know about the database.
+    skipped: who else is at work, where nothing was done; notice: what a person should know about the database;
+    was_lost: plans and words came back from kept/, but for `not_restored`.
     """
 
     n_runs: int = 0
@@ -59,6 +61,8 @@ class SyncReceipt:
     skipped: str = ""
     notice: str = ""
     anew: bool = False
+    was_lost: bool = False
+    not_restored: list[str] = field(default_factory=list, repr=False)
     touched: set[int] = field(default_factory=set, repr=False)
 
     def summary(self) -> dict[str, Any]:
@@ -102,13 +106,20 @@ def sync(study: Study, *, wait_s: float = 0.0) -> SyncReceipt:
 def rebuild(study: Study, *, wait_s: float = 0.0) -> SyncReceipt:
     """Forget everything measured and read every journal anew; plans, states, fits, tags and notes stay.
 
-    A missing database is made, and a broken SQLite file is put aside first; then plans must be made again, and runs
-    come from their directories. Interrupted, it is finished by any later sync.
+    A missing database is made, and a broken SQLite file is put aside first; then runs come from their directories, and
+    plans, imports, tags, notes and cancels from kept/. Interrupted, it is finished by any later sync.
     """
     put_broken_aside(study.database)
     db = open_database(study.database)
     try:
-        return sync_database(db, study.runs_dir, wait_s=wait_s, anew=True)
+        was_lost = knows_nothing(db)
+        trouble = restore_plans(study, db) if was_lost else []
+        receipt = sync_database(db, study.runs_dir, wait_s=wait_s, anew=True)
+        if was_lost:
+            receipt.not_restored = [*trouble, *restore_words(study, db)]
+            restore_wishes(study, db)
+            receipt.was_lost = True
+        return receipt
     finally:
         db.close()
 

@@ -144,6 +144,7 @@ def test_approaches_that_differ_are_called_so():
 def test_computes_are_grouped_by_level():
     levels = flop_levels(np.array([1e18, 1.02e18, 5e18, 0.99e18]))
     assert len(set(levels)) == 2 and levels[0] == levels[1] == levels[3]
+    assert list(flop_levels(np.array([1e18, 1e18, 4.641588833612792e18]))) == [1e18, 1e18, 4.641588833612792e18]
 
 
 def test_an_unknown_approach_is_refused():

@@ -7,7 +7,7 @@ import os
 import shlex
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 from sqlalchemy.pool import NullPool
 
-from scalewright.db.errors import DbError, EmptyDatabaseError
+from scalewright.db.archive import LONGEST_PATH, READS_ONLY, address_of, readable_address, why_refused, why_unwritable
+from scalewright.db.errors import CannotWrite, DbError, EmptyDatabaseError
 from scalewright.db.filesystem import filesystem_type, is_network
 from scalewright.db.schema import METADATA, SCHEMA_VERSION
 from scalewright.db.triggers import create_triggers
@@ -26,15 +27,20 @@ from scalewright.db.views import create_views
 BUSY_TIMEOUT_S = 60
 WRITE_LOCK = 0x5CA1E  # the number that every scalewright locks while it writes to PostgreSQL
 WRITES = {"writes": True}
+FULL_DISK = "the disk of "
 
 
 @dataclass(frozen=True)
 class Database:
-    """An open runs database; `notice` is a sentence that its user should see, or empty."""
+    """An open runs database; `notice` is a sentence that its user should see, or empty.
+
+    archive: why it can only be read, or empty.
+    """
 
     engine: Engine
     url: URL
     notice: str = ""
+    archive: str = ""
     _pid: list[int] = field(default_factory=lambda: [os.getpid()])
 
     @property
@@ -60,9 +66,14 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """Hold the write lock for one transaction: everything in it happens, or nothing."""
+        """Hold the write lock for one transaction: everything in it happens, or nothing.
+
+        Raises CannotWrite where the disk is full or the place is for reading only.
+        """
+        if self.archive:
+            raise CannotWrite(self.archive)
         self.leave_parent()
-        with self.engine.connect().execution_options(**WRITES) as connection, connection.begin():
+        with refusals_named(self), self.engine.connect().execution_options(**WRITES) as connection, connection.begin():
             if self.dialect == "postgresql":
                 connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": WRITE_LOCK})
             yield connection
@@ -104,9 +115,53 @@ def open_database(url_or_path: str | Path, *, read_only: bool = False, create: b
     Raises DbError where it is missing, unreachable, no runs database, or of an older or newer schema.
     """
     database = connect(url_or_path, read_only=read_only, create=create and not read_only)
-    with explained(database):
+    path = database.path
+    if path is not None and path.exists() and (why := why_unwritable(path)):
+        return open_unwritable(database, path, why)
+    with explained(database), refusals_named(database):
         require_version(database, may_create=create and not read_only)
     return database
+
+
+def open_unwritable(database: Database, path: Path, why: str) -> Database:
+    """Open a database that may not be writable: as it is where that goes, else as an archive."""
+    if not why.startswith(FULL_DISK):
+        return open_archive(path, why)
+    try:  # on a full disk what is there may suffice
+        require_version(database, may_create=False)
+        with database.write():
+            return database
+    except (DatabaseError, CannotWrite):
+        return open_archive(path, why)
+
+
+def open_archive(path: Path, why: str) -> Database:
+    """Open a SQLite file for reading where nothing can be written, not even what SQLite keeps beside a file."""
+
+    def try_to_read(address: str) -> None:
+        with closing(sqlite3.connect(address, uri=True)) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+
+    address = readable_address(path, try_to_read)
+    words = f"{why}; {READS_ONLY}"
+    url = URL.create("sqlite", database=str(path))
+    database = Database(sqlite_engine(path, True, address), url, words, words)
+    with explained(database):
+        require_version(database, may_create=False)
+    return database
+
+
+@contextmanager
+def refusals_named(database: Database) -> Iterator[None]:
+    """Say as CannotWrite which disk is full, or which place cannot be written, where that is why something failed."""
+    try:
+        yield
+    except DatabaseError as trouble:
+        said = first_line(trouble)
+        why = why_refused(database.path, said) if database.path else "No space left" in said and said
+        if not why:
+            raise
+        raise CannotWrite(f"{why}: nothing of this was stored in {database.name}") from None
 
 
 @contextmanager
@@ -130,6 +185,9 @@ def connect(url_or_path: str | Path, *, read_only: bool = False, create: bool = 
     path = Path(str(url.database))
     if not path.exists() and not create:
         raise DbError(f"{path}: no such database (it is made by: scalewright plan experiments.yaml)")
+    if len(os.fsencode(path)) > LONGEST_PATH:
+        instead = "name a database in a shorter path with the variable SCALEWRIGHT_DB"
+        raise DbError(f"{path}: its {len(os.fsencode(path))} bytes are more than SQLite takes as a path; {instead}")
     if create and not path.parent.is_dir():
         raise DbError(f"{path.parent}: no such folder for the database")
     return Database(sqlite_engine(path, read_only), url, network_notice(path))
@@ -158,8 +216,8 @@ def network_notice(path: Path) -> str:
     return f"{path} is on a network mount ({kind}): no write-ahead log there, so readers wait while sync writes"
 
 
-def sqlite_engine(path: Path, read_only: bool) -> Engine:
-    address = f"{path.as_uri()}?mode={'ro' if read_only else 'rwc'}"
+def sqlite_engine(path: Path, read_only: bool, address: str = "") -> Engine:
+    address = address or address_of(path, "ro" if read_only else "rwc")
 
     def make_connection() -> sqlite3.Connection:
         return sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)

@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from sqlalchemy.exc import DatabaseError
 from scalewright.db.engine import Database
 from scalewright.db.errors import DbError
 
+LIMIT_S = 60.0
+STEPS_BETWEEN_LOOKS = 100_000  # of SQLite's machine: some milliseconds
 HARMLESS_PRAGMAS = frozenset(
     {"table_info", "table_xinfo", "table_list", "index_list", "index_info", "foreign_key_list", "database_list"}
 )
@@ -19,6 +22,7 @@ REFUSED_FUNCTIONS = frozenset({"load_extension", "fts3_tokenizer", "readfile", "
 READS = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE)
 PARAMETER = re.compile(r":([A-Za-z_]\w*)")
 MISSING = re.compile(r"(?:binding parameter :|query parameter missing: )(\w+)")
+TIME_IS_OVER = re.compile(r"^interrupted$|due to statement timeout")
 LITERAL = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|::", re.DOTALL)
 
 
@@ -39,10 +43,13 @@ class Answer:
         return [dict(zip(names, row, strict=True)) for row in self.rows]
 
 
-def run_query(db: Database, sql: str, parameters: Mapping[str, Any] | None = None, *, limit: int = 1000) -> Answer:
-    """Run one SELECT with `:name` parameters and return at most `limit` rows.
+def run_query(
+    db: Database, sql: str, parameters: Mapping[str, Any] | None = None, *, limit: int = 1000, limit_s: float = LIMIT_S
+) -> Answer:
+    """Run one SELECT with `:name` parameters and return at most `limit` rows, within `limit_s` seconds.
 
-    db: opened with read_only=True. Raises DbError for anything that is not one reading statement, and for bad SQL.
+    db: opened with read_only=True. Raises DbError for anything that is not one reading statement, for bad SQL, and when
+    the time is over.
     """
     assert limit > 0, limit
     statement = sql.strip().rstrip(";").strip()
@@ -50,8 +57,12 @@ def run_query(db: Database, sql: str, parameters: Mapping[str, Any] | None = Non
         raise DbError("query: nothing to run (expected something like: select run_id, loss_nats from all_runs)")
     ask = ask_postgresql if db.dialect == "postgresql" else ask_sqlite
     try:
-        columns, rows = ask(db, statement, dict(parameters or {}), limit + 1)
+        columns, rows = ask(db, statement, dict(parameters or {}), limit + 1, limit_s)
     except driver_errors(db) as trouble:
+        if TIME_IS_OVER.search(str(trouble)):
+            raise DbError(
+                f"query: no answer within {limit_s:g} s; give it more with --time-limit, or ask for less"
+            ) from None
         raise DbError(f"query: {explained(trouble)}") from None
     return Answer(columns, rows[:limit], len(rows) > limit)
 
@@ -66,11 +77,13 @@ def driver_errors(db: Database) -> tuple[type[Exception], ...]:
 
 
 def ask_sqlite(
-    db: Database, sql: str, parameters: dict[str, Any], n_rows: int
+    db: Database, sql: str, parameters: dict[str, Any], n_rows: int, limit_s: float
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
+    deadline = time.monotonic() + limit_s
     with db.read() as connection:
         driver: Any = connection.connection.driver_connection
         driver.set_authorizer(permit)
+        driver.set_progress_handler(lambda: time.monotonic() > deadline, STEPS_BETWEEN_LOOKS)
         try:
             with closing(driver.cursor()) as cursor:
                 cursor.execute(sql, parameters)
@@ -80,6 +93,7 @@ def ask_sqlite(
                 return names, cursor.fetchmany(n_rows)
         finally:
             driver.set_authorizer(None)
+            driver.set_progress_handler(None, 0)
 
 
 def permit(action: int, first: str | None, second: str | None, database: str | None, trigger: str | None) -> int:
@@ -94,7 +108,7 @@ def permit(action: int, first: str | None, second: str | None, database: str | N
 
 
 def ask_postgresql(
-    db: Database, sql: str, parameters: dict[str, Any], n_rows: int
+    db: Database, sql: str, parameters: dict[str, Any], n_rows: int, limit_s: float
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Declare a cursor for the statement: PostgreSQL takes nothing but one query that changes nothing there.
 
@@ -105,6 +119,7 @@ def ask_postgresql(
         driver: Any = connection.connection.driver_connection
         try:
             with driver.cursor() as cursor:
+                cursor.execute(f"SET LOCAL statement_timeout = {max(1, int(limit_s * 1000))}")
                 declared = f"DECLARE answer NO SCROLL CURSOR WITHOUT HOLD FOR {spelled}"
                 cursor.execute(declared, parameters, prepare=True)
                 cursor.execute(f"FETCH {int(n_rows)} FROM answer")

@@ -6,6 +6,7 @@ What jobs measured is written by scalewright.db.ingest alone.
 import hashlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from scalewright.db import schema
 from scalewright.db.engine import Database
-from scalewright.db.errors import DbError
+from scalewright.db.errors import CannotWrite, DbError
 from scalewright.db.rows import as_text, insert_runs, run_numbers, run_row, to_json, upsert
 from scalewright.db.run_states import CLAIMABLE
 from scalewright.db.states import StateChange, change_states, set_by_id, states_of
@@ -185,12 +186,12 @@ def remove_tag(db: Database, run_id: str, tag: str) -> None:
         connection.execute(delete(tags).where(mine))
 
 
-def add_note(db: Database, run_id: str, note: str) -> None:
-    """Write a note about a run."""
+def add_note(db: Database, run_id: str, note: str, *, at: float | None = None) -> None:
+    """Write a note about a run, of the time `at` (seconds since 1970), by default now."""
     if not note.strip():
         raise DbError("a note needs some text")
     with db.write() as connection:
-        row = {"run": number_of(connection, run_id), "time": time.time(), "text": note.strip()}
+        row = {"run": number_of(connection, run_id), "time": time.time() if at is None else at, "text": note.strip()}
         connection.execute(insert(schema.notes), row)
 
 
@@ -230,7 +231,7 @@ def record_fit(
     member = {"fit_id": fit_id, "entered": True, "reason": None}
     members = {run_id: {**member, "run_id": run_id, "entered": False, "reason": why} for run_id, why in excluded}
     members |= {run_id: {**member, "run_id": run_id} for run_id in entered}
-    with db.write() as connection:
+    with suppress(CannotWrite), db.write() as connection:  # a fit is the same where it cannot be kept
         upsert(connection, schema.fits, [row], ["fit_id"], change=())
         upsert(connection, schema.fit_runs, list(members.values()), ["fit_id", "run_id"], change=("entered", "reason"))
     return fit_id
@@ -251,7 +252,7 @@ def record_figure(
     named = {"figure_id": figure_id, "name": name, "experiment": experiment, "path": str(path)}
     row = {**named, "content_hash": content_hash, "created_at": time.time()}
     rows = [{"figure_id": figure_id, "kind": kind, "reference": reference} for kind, reference in inputs]
-    with db.write() as connection:
+    with suppress(CannotWrite), db.write() as connection:
         upsert(connection, schema.figures, [row], ["figure_id"], change=("path", "content_hash", "created_at"))
         upsert(connection, schema.figure_inputs, rows, ["figure_id", "kind", "reference"], change=())
     return figure_id

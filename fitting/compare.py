@@ -1,33 +1,36 @@
 """A method against its baseline: everything a paper would state, with what it must admit. Frames in, one record out."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any
 
 import pandas as pd
 
 from scalewright.fitting.curve import budget_keys, scatter, size_keys
 from scalewright.fitting.difference import LossDifference, loss_differences
-from scalewright.fitting.errors import FittingError
+from scalewright.fitting.errors import CurveError, FittingError
 from scalewright.fitting.frame import PointRules, Points, check_points, unknown
 from scalewright.fitting.hyper import at_edge, best_of_sweeps
+from scalewright.fitting.joint.answer import JointComparison, joint_comparison
+from scalewright.fitting.joint.noise import FEWEST_SIZES
+from scalewright.fitting.joint.units import UNITS, Pooled, in_unit
 from scalewright.fitting.multiplier import Multiplier, SharingTest, compute_multiplier
 from scalewright.fitting.parameter_multiplier import parameter_multipliers
-from scalewright.fitting.pooling import Pooled, pool, pool_each
 from scalewright.fitting.result import jsonable
-from scalewright.fitting.speedup import DIRECTIONS, UNITS, SpeedUp, speedups
+from scalewright.fitting.speedup import DIRECTIONS, SpeedUp, speedups
 
 FEW = 3  # sizes, budgets or seeds below which a comparison is called thin
+DIFFERS = 0.05  # p value under which sizes or budgets are said to differ
 
 
 @dataclass(frozen=True)
 class Comparison:
     """What separates a method from its baseline.
 
-    `differences` of the final loss (pooled, by size, by budget, by cell); `speedups` per cell in both directions and
-    three units, `pooled` over them ("pooled", "size ..", "budget .."); `multipliers` (compute, data, parameters);
-    `sharing` says whether exponents were shared. `sentence` is what a paper could print, `warnings` what it must
-    admit.
+    `joint` is one model of all runs; from it come `pooled`, the speed-up in three units (scopes "pooled", "size ..",
+    "budget ..", "new size"), and the intervals of `differences` of the final loss (also by cell). `speedups` are those
+    of single cells, each from one curve, in both directions; `multipliers` (compute, data, parameters) come from laws;
+    `sharing` says whether exponents were shared. `sentence` is what a paper could print, `warnings` what it must admit.
     """
 
     method: str
@@ -43,6 +46,7 @@ class Comparison:
     sentence: str
     warnings: tuple[str, ...]
     data_hash: str
+    joint: JointComparison | None = field(default=None, repr=False, compare=False)
 
     @property
     def difference(self) -> LossDifference:
@@ -54,15 +58,14 @@ class Comparison:
         """Whether the pooled difference is under twice the standard error that the scatter of runs would give it."""
         return below_noise(self.difference, self.noise)
 
-    def speedup(self, unit: str = "tokens", direction: str = "baseline-needs", scope: str = "pooled") -> Pooled | None:
-        """Return one pooled speed-up, or None where it could not be measured."""
-        wanted = (unit, direction, scope)
-        return next((p for p in self.pooled if (p.unit, p.direction, p.scope) == wanted), None)
+    def speedup(self, unit: str = "tokens", scope: str = "pooled") -> Pooled | None:
+        """Return one speed-up of the joint model, or None where it could not be measured."""
+        return next((p for p in self.pooled if (p.unit, p.scope) == (unit, scope)), None)
 
     def frame(self) -> pd.DataFrame:
         """Return every headline number as rows: quantity, scope, value, low, high."""
         rows = [("loss difference, nats", d.scope, d.nats, d.low, d.high) for d in self.differences]
-        rows += [(f"{p.unit}-to-loss ({p.direction})", p.scope, p.ratio, p.low, p.high) for p in self.pooled]
+        rows += [(f"{p.unit}-to-loss", p.scope, p.ratio, p.low, p.high) for p in self.pooled]
         rows += [(f"{m.kind} multiplier", m.at, m.value, m.low, m.high) for m in self.multipliers]
         return pd.DataFrame(rows, columns=["quantity", "scope", "value", "low", "high"])
 
@@ -77,9 +80,19 @@ class Comparison:
 
     def to_record(self) -> dict[str, Any]:
         """Return the comparison as JSON-able values."""
+        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "joint"}
+        plain = {name: _plain(value) for name, value in own.items()}
         rests = {"differences": [asdict(d) | {"rests_on": d.rests_on} for d in self.differences]}
-        record: dict[str, Any] = jsonable(asdict(self) | rests | {"is_below_noise": self.is_below_noise})
+        joint = {"joint": None if self.joint is None else self.joint.to_record()}
+        record: dict[str, Any] = jsonable(plain | rests | joint | {"is_below_noise": self.is_below_noise})
         return record
+
+
+def _plain(value: Any) -> Any:
+    """Return a record as a dictionary, a tuple of records as a list of them, anything else as it is."""
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def compare(
@@ -88,7 +101,7 @@ def compare(
     baseline: str,
     *,
     rules: PointRules | None = None,
-    curve: str = "interpolated",
+    curve: str = "fitted",
     level: float = 0.95,
 ) -> Comparison:
     """Compare a method with its baseline over the sizes and budgets they share.
@@ -106,18 +119,20 @@ def compare(
     pair = checked.where(checked.frame["label"].isin([method, baseline]))
     edges = at_edge(pair)
     pair = best_of_sweeps(pair)
-    differences = loss_differences(pair, method, baseline, level=level)
+    joint, no_joint = _joint(pair, method, baseline, level)
+    differences = loss_differences(pair, method, baseline, level=level, joint=joint)
     cells, missing = _all_speedups(pair, method, baseline, curve, level)
-    pooled = _all_pooled(cells)
+    pooled, no_unit = _all_pooled(joint)
     multipliers, sharing, refused = _all_multipliers(pair, method, baseline, pooled, level)
     noise, df = scatter(pair.frame)
     warnings = [*_design_warnings(pair, method, baseline), *_edge_warnings(edges), *_exclusion_warnings(checked)]
     warnings += dict.fromkeys(w for cell in cells for w in cell.warnings if " left out: " in w)
-    warnings += [*_hardware_warnings(pair), *_noise_warnings(differences[0], noise, df), *missing, *refused]
+    warnings += [*_hardware_warnings(pair), *_noise_warnings(differences[0], noise, df)]
+    warnings += [*no_joint, *_scale_warnings(joint), *dict.fromkeys([*missing, *no_unit]), *refused]
     sentence = _sentence(method, baseline, differences[0], pooled, pair, level)
     return Comparison(
         method, baseline, level, len(pair), differences, cells, pooled, multipliers, sharing, noise, sentence,
-        tuple(warnings), pair.data_hash(),
+        tuple(warnings), pair.data_hash(), joint,
     )  # fmt: skip
 
 
@@ -145,23 +160,48 @@ def _missing_words(cases: list[tuple[str, str]]) -> str:
     return ", ".join(f"{unit}-to-loss" for unit in by_unit) + ending
 
 
-def _all_pooled(cells: tuple[SpeedUp, ...]) -> tuple[Pooled, ...]:
+def _joint(pair: Points, method: str, baseline: str, level: float) -> tuple[JointComparison | None, list[str]]:
+    try:
+        return joint_comparison(pair, method, baseline, level=level), []
+    except CurveError as error:
+        return None, [f"no speed-up over all runs: {error}"]
+
+
+def _all_pooled(joint: JointComparison | None) -> tuple[tuple[Pooled, ...], list[str]]:
     pooled: list[Pooled] = []
+    missing: list[str] = []
+    if joint is None:
+        return (), []
     for unit in UNITS:
-        for direction in DIRECTIONS:
-            some = [c for c in cells if c.unit == unit and c.direction == direction]
-            if some:
-                pooled += [pool(some), *pool_each(some, "size"), *pool_each(some, "budget")]
-    return tuple(pooled)
+        try:
+            pooled += in_unit(joint, unit)
+        except FittingError as error:
+            missing.append(f"{unit}-to-loss not measured: {error}")
+    return tuple(pooled), missing
+
+
+def _scale_warnings(joint: JointComparison | None) -> list[str]:
+    """Say where the data reject one speed-up for all."""
+    if joint is None:
+        return []
+    few = len(joint.runs.sizes) < FEWEST_SIZES
+    note = (
+        "fewer than three sizes: what a method's runs of one size may share, and a gain that depends on size, is not in"
+    )
+    return [f"{note} the interval"] * few + [
+        f"the speed-up differs by {test.against} (F test p = {test.p_value:.2g}): read it by {test.against}"
+        for test in joint.tests
+        if test.p_value < DIFFERS
+    ]
 
 
 def _all_multipliers(
     pair: Points, method: str, baseline: str, pooled: tuple[Pooled, ...], level: float
 ) -> tuple[tuple[Multiplier, ...], SharingTest | None, list[str]]:
     found = [
-        Multiplier("data", "fixed size", p.ratio, p.low, p.high, "tokens-to-loss at a budget, baseline-needs")
+        Multiplier("data", "fixed size", p.ratio, p.low, p.high, "one model of all runs: a shift along tokens")
         for p in pooled
-        if (p.scope, p.unit, p.direction) == ("pooled", "tokens", "baseline-needs")
+        if (p.scope, p.unit) == ("pooled", "tokens")
     ]
     found += parameter_multipliers(pair, method, baseline, level=level)
     try:
@@ -223,7 +263,7 @@ def _sentence(
     frame = pair.frame
     n_seeds = int(frame["seed"].nunique()) if "seed" in frame else 1
     rests = difference.rests_on
-    if difference.basis == "cells":
+    if difference.basis in ("cells", "model"):
         rests += f", {max(n_seeds, 1)} seed{'s' if n_seeds > 1 else ''}"
     if not difference.resolved:
         return (
@@ -235,11 +275,9 @@ def _sentence(
         f"{method} ends {abs(difference.nats):.3f} nats {word} than {baseline}"
         f" ({100 * level:g}% interval {difference.low:+.3f} to {difference.high:+.3f}; {rests})"
     )
-    parts = [_speed_words(p) for p in pooled if p.scope == "pooled" and p.direction == "baseline-needs"]
+    parts = [_speed_words(p) for p in pooled if p.scope == "pooled"]
     return f"{text}; {baseline} needs {', '.join(parts)} for {method}'s loss." if parts else f"{text}."
 
 
 def _speed_words(p: Pooled) -> str:
-    if p.n_cells == 0:
-        return f"at least {p.low:.3g}x the {p.unit}" if math.isinf(p.high) else f"at most {p.high:.3g}x the {p.unit}"
     return f"{p.ratio:.3g}x the {p.unit} ({p.low:.3g} to {p.high:.3g})"

@@ -11,6 +11,7 @@ from scipy import stats
 from scalewright.fitting.curve import budget_keys, size_keys
 from scalewright.fitting.errors import FittingError
 from scalewright.fitting.frame import Points
+from scalewright.fitting.joint.answer import JointComparison
 
 Array = NDArray[np.float64]
 
@@ -19,9 +20,10 @@ Array = NDArray[np.float64]
 class LossDifference:
     """Method minus baseline, in nats and as a ratio of losses, with intervals; negative favours the method.
 
-    `scope` is "pooled", "size <name>", "budget <name>" or "cell <size> <budget>". `basis` is what the interval counts:
-    "cells" where there are several; within a single cell "seeds" (paired), or "runs" where the seeds do not match
-    (Welch); "none" (infinite interval) for a single pair. `n_pairs` counts these, `n_runs` the runs of both sides.
+    `scope` is "pooled", "size <name>", "budget <name>" or "cell <size> <budget>". `basis` is what the interval rests
+    on: "model", the scatter that one model of all runs found. Without such a model: "cells" where there are several,
+    within a single cell "seeds" (paired), or "runs" where the seeds do not match (Welch), and "none" (infinite
+    interval) for a single pair. `n_pairs` counts these (cells for "model"), `n_runs` the runs of both sides.
     """
 
     scope: str
@@ -43,7 +45,12 @@ class LossDifference:
     @property
     def rests_on(self) -> str:
         """What the interval counts, in words."""
-        words = {"cells": "size-budget cells", "seeds": "paired seeds of one cell", "runs": "unpaired runs of one cell"}
+        words = {
+            "model": "size-budget cells",
+            "cells": "size-budget cells",
+            "seeds": "paired seeds of one cell",
+            "runs": "unpaired runs of one cell",
+        }
         return f"{self.n_pairs} {words[self.basis]}" if self.basis in words else "1 pair of runs"
 
 
@@ -62,20 +69,22 @@ class _Cell:
     basis: str
 
 
-def loss_differences(points: Points, method: str, baseline: str, *, level: float = 0.95) -> tuple[LossDifference, ...]:
+def loss_differences(
+    points: Points, method: str, baseline: str, *, level: float = 0.95, joint: JointComparison | None = None
+) -> tuple[LossDifference, ...]:
     """Return the difference pooled, by size, by budget and by cell.
 
-    Runs of equal size, budget and seed are paired, and the seeds of a cell are averaged. Over several cells the
-    interval is a t over the cells' means: seeds of a cell are never counted as if they were cells. A single cell has a
-    paired t over its seeds, or Welch's t where fewer than two seeds match. Raises FittingError when no cell has both
-    methods.
+    Runs of equal size, budget and seed are paired, and the seeds of a cell are averaged. With a joint model the
+    interval is of the mean over these cells, from the scatter of runs that the model found: true differences between
+    cells are no noise. Without one it is a t over the cells' means, or in a single cell a paired t over its seeds
+    (Welch's t where fewer than two seeds match). Raises FittingError when no cell has both methods.
     """
     cells = _cells(points, method, baseline, level)
-    found = [_over(cells, "pooled", level)]
+    found = [_over(cells, "pooled", level, joint)]
     for key, by in (("size", "n_params"), ("budget", "n_tokens")):
         for name in dict.fromkeys(getattr(cell, key) for cell in sorted(cells, key=lambda cell: getattr(cell, by))):
-            found.append(_over([cell for cell in cells if getattr(cell, key) == name], f"{key} {name}", level))
-    return (*found, *(_over([cell], f"cell {cell.size} {cell.budget}", level) for cell in cells))
+            found.append(_over([cell for cell in cells if getattr(cell, key) == name], f"{key} {name}", level, joint))
+    return (*found, *(_over([cell], f"cell {cell.size} {cell.budget}", level, joint) for cell in cells))
 
 
 def _cells(points: Points, method: str, baseline: str, level: float) -> list[_Cell]:
@@ -121,13 +130,26 @@ def _geometric_mean(runs: pd.DataFrame) -> float:
     return float(np.exp(np.log(runs["loss_nats"]).mean()))
 
 
-def _over(cells: list[_Cell], scope: str, level: float) -> LossDifference:
+def _over(cells: list[_Cell], scope: str, level: float, joint: JointComparison | None) -> LossDifference:
     n_runs = sum(cell.n_runs for cell in cells)
+    if joint is not None:
+        return _by_model(cells, scope, n_runs, joint)
     if len(cells) == 1:
         (cell,) = cells
         return _record(scope, cell.nats, cell.log_ratio, (cell.n_pairs, n_runs, cell.basis))
     nats, logs = (np.array([getattr(cell, name)[0] for cell in cells]) for name in ("nats", "log_ratio"))
     return _record(scope, t_interval(nats, level), t_interval(logs, level), (len(cells), n_runs, "cells"))
+
+
+def _by_model(cells: list[_Cell], scope: str, n_runs: int, joint: JointComparison) -> LossDifference:
+    frame = joint.runs.frame
+    keys = {(cell.size, cell.budget) for cell in cells}
+    chosen = np.array([key in keys for key in zip(frame["_size"], frame["_budget"], strict=True)])
+    logs = joint.log_ratio(np.intersect1d(joint.runs.shared_cells, joint.runs.cell[chosen]))
+    nats = float(np.mean([cell.nats[0] for cell in cells]))
+    half = (logs.high - logs.value) * float(np.exp(joint.runs.log_loss[chosen].mean()))
+    ends = (logs.value, logs.low, logs.high)
+    return _record(scope, (nats, nats - half, nats + half), ends, (len(cells), n_runs, "model"))
 
 
 def _record(

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from scalewright.fitting.averaging import LawAverage, average_laws
 from scalewright.fitting.errors import FittingError
 from scalewright.fitting.fit import fit
 from scalewright.fitting.frame import FLOPS_PER_PARAMETER_TOKEN, PointRules, Points, check_points
@@ -18,19 +19,22 @@ Array = NDArray[np.float64]
 LAWS_IN_ORDER = ("chinchilla", "power", "pure-power")
 SKIP_BELOW = 0.05  # nats of information under which a run would hardly sharpen the law
 LONGER = 4.0  # how many times the tokens an extended run gets
+NAMED_BY = ("label", "size", "budget", "seed")
 EXTEND_BEYOND = 1.0  # decades past the dearest finished run
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """`rows` has run_id, name, label, law, N, D, predicted, low, high, decades, information, advice, measured.
+    """`rows`: run_id, name, label, law, N, D, predicted, low, high, distance, decades, information, advice, measured.
 
+    `averages` predict, `fits` say what a run would teach. `distance` is in e-folds (`fitting.averaging`).
     `information` is the expected gain about the law, in nats: half the log of 1 + variance of the mean over scatter^2;
     `measured` is NaN where the run is still to come.
     """
 
     rows: pd.DataFrame
     fits: dict[str, FitResult]
+    averages: dict[str, LawAverage]
     warnings: tuple[str, ...]
 
     @property
@@ -48,7 +52,8 @@ def forecast(
 
     `pending` has run_id, label, n_params, n_tokens, and flops where known.
 
-    The law is the first of LAWS_IN_ORDER that the method's runs can carry. A pending row with a finite `loss_nats` is
+    Predictions are those of an average of laws, with model error (`fitting.averaging`); what a run would teach is
+    told by the first of LAWS_IN_ORDER that the method's runs can carry. A pending row with a finite `loss_nats` is
     scored: the forecast must have been made without it, so its run must not be among `finished`. Raises FittingError
     when a run is in both, or when no method can be fitted.
     """
@@ -57,18 +62,19 @@ def forecast(
     both = set(table["run_id"].astype(str)) & set(checked.frame["run_id"])
     if both:
         raise FittingError(f"run {sorted(both)[0]} is both finished and to be forecast")
-    parts, fits, warnings = [], {}, []
+    parts, fits, averages, warnings = [], {}, {}, []
     for label, rows in table.groupby("label", sort=True):
         try:
-            result = best_law(checked.of(str(label)), level)
+            own = checked.of(str(label))
+            result, average = best_law(own, level), average_laws(own)
         except FittingError as error:
             warnings.append(f"{label}: no forecast ({error})")
             continue
-        fits[str(label)] = result
-        parts.append(_rows(result, checked.of(str(label)), rows))
+        fits[str(label)], averages[str(label)] = result, average
+        parts.append(_rows(result, average, rows, level))
     if not parts:
         raise FittingError("; ".join(warnings) or "nothing to forecast")
-    return Forecast(pd.concat(parts, ignore_index=True), fits, tuple(warnings))
+    return Forecast(pd.concat(parts, ignore_index=True), fits, averages, tuple(warnings))
 
 
 def best_law(points: Points, level: float = 0.95) -> FitResult:
@@ -89,13 +95,13 @@ def best_law(points: Points, level: float = 0.95) -> FitResult:
     raise FittingError("; ".join(reasons))
 
 
-def _rows(result: FitResult, points: Points, rows: pd.DataFrame) -> pd.DataFrame:
-    flops = rows["flops"] if "flops" in rows and rows["flops"].notna().all() else None
-    told = result.predict(rows["n_params"], rows["n_tokens"], flops=flops, new_run=True)
+def _rows(result: FitResult, average: LawAverage, rows: pd.DataFrame, level: float) -> pd.DataFrame:
+    has_flops = "flops" in rows and rows["flops"].notna().all()
+    compute = rows["flops"] if has_flops else FLOPS_PER_PARAMETER_TOKEN * rows["n_params"] * rows["n_tokens"]
+    rows = rows.assign(flops=compute)
+    told = average.predict(rows, level)
     information = _information(result, rows)
-    product = FLOPS_PER_PARAMETER_TOKEN * rows["n_params"] * rows["n_tokens"]
-    compute = product if flops is None else flops
-    decades = np.log10(compute.to_numpy(dtype=np.float64) / points.column("flops").max())
+    decades = np.log10(compute.to_numpy(dtype=np.float64) / average.runs["flops"].max())
     measured = (
         pd.to_numeric(rows["loss_nats"], errors="coerce") if "loss_nats" in rows else pd.Series(np.nan, rows.index)
     )
@@ -104,12 +110,13 @@ def _rows(result: FitResult, points: Points, rows: pd.DataFrame) -> pd.DataFrame
             "run_id": rows["run_id"].astype(str).to_numpy(),
             "name": _names(rows),
             "label": rows["label"].to_numpy(),
-            "law": result.law.name,
+            "law": average.name,
             "n_params": rows["n_params"].to_numpy(),
             "n_tokens": rows["n_tokens"].to_numpy(),
-            "predicted": told.value,
-            "low": told.low,
-            "high": told.high,
+            "predicted": told["predicted"].to_numpy(),
+            "low": told["low"].to_numpy(),
+            "high": told["high"].to_numpy(),
+            "distance": told["distance"].to_numpy(),
             "decades": decades,
             "information": information,
             "advice": [_advice(*x) for x in zip(information, _information(result, rows, LONGER), decades, strict=True)],
@@ -119,8 +126,13 @@ def _rows(result: FitResult, points: Points, rows: pd.DataFrame) -> pd.DataFrame
 
 
 def _names(rows: pd.DataFrame) -> list[str]:
-    parts = [rows[c].astype(str) for c in ("label", "size", "budget", "seed") if c in rows]
-    return [" ".join(words) for words in zip(*parts, strict=True)]
+    """Label, size, budget and seed of each row; N and D where a size or budget has no name."""
+    unnamed = {"size": "n_params", "budget": "n_tokens"}
+    names = []
+    for row in rows.to_dict("records"):
+        words = [str(row[c]) if pd.notna(row.get(c)) else f"{row[unnamed[c]]:.3g}" for c in NAMED_BY[:-1]]
+        names.append(" ".join([*words, f"{row['seed']:g}"] if pd.notna(row.get("seed")) else words))
+    return names
 
 
 def _advice(information: float, extended: float, decades: float) -> str:
@@ -136,7 +148,7 @@ def _advice(information: float, extended: float, decades: float) -> str:
 
 def _information(result: FitResult, rows: pd.DataFrame, longer: float = 1.0) -> Array:
     """Expected gain about the law, in nats, of each row's run with `longer` times its tokens."""
-    flops = rows["flops"] * longer if "flops" in rows and rows["flops"].notna().all() else None
+    flops = rows["flops"] * longer
     tokens = rows["n_tokens"] * longer
     told = result.predict(rows["n_params"], tokens, flops=flops, new_run=True)
     mean = result.predict(rows["n_params"], tokens, flops=flops)

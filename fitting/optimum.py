@@ -3,7 +3,7 @@
 Hoffmann et al. 2022, arXiv:2203.15556, sections 3.1 and 3.2. Each ends in N* = G_N C^a and D* = G_D C^b.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from scipy.interpolate import Akima1DInterpolator
 
 from scalewright.fitting.errors import FittingError
 from scalewright.fitting.frame import Exclusion, PointRules, Points, check_points, unknown
+from scalewright.fitting.leaning import Curve, Minima, leaning_minima
 from scalewright.fitting.result import Parameter, jsonable, parameter_line
 from scalewright.fitting.threads import single_threaded
 
@@ -22,11 +23,12 @@ Array = NDArray[np.float64]
 APPROACHES: dict[str, str] = {
     "isoflop": "the minimum of a parabola of log loss in log N at each compute (approach 2)",
     "isoflop-akima": "the minimum of an Akima spline of log loss in log N at each compute",
-    "envelope": "the size of the lowest loss at each compute (approach 1)",
+    "envelope": "the size of the lowest loss at each compute (approach 1); of an isoFLOP curve its minimum",
 }
-FLOP_LEVEL = 0.1  # runs whose log compute differs by less belong to one isoFLOP curve
+FLOP_LEVEL = 0.1  # runs within this much log compute of the cheapest of them have the same compute
 LEAST_SIZES = 4
 LEAST_BUDGETS = 3
+EXACT = 1e-3  # of an exponent: less is of no account
 FEW = 3  # computes that share a reason are named up to here, and counted from here
 
 
@@ -45,7 +47,11 @@ class Valley:
 
 @dataclass(frozen=True)
 class OptimumFit:
-    """N* and D* as powers of compute: params a, G_N, b, G_D with intervals; `valleys` and `excluded` behind them."""
+    """N* and D* as powers of compute: params a, G_N, b, G_D with intervals; `valleys` and `excluded` behind them.
+
+    `leaning` has the same four by one leaning shape for all isoFLOP curves (empty where it can't be fitted); the
+    intervals of a parabola hold its intervals too, for what a parabola is off by.
+    """
 
     law: str
     equation: str
@@ -57,6 +63,7 @@ class OptimumFit:
     data_hash: str
     excluded: tuple[Exclusion, ...]
     warnings: tuple[str, ...]
+    leaning: dict[str, Parameter] = field(default_factory=dict)
 
     def n_star(self, flops: float) -> float:
         """Optimal parameters at a compute in FLOPs."""
@@ -114,12 +121,67 @@ def fit_optimum(
     params = _power("a", "G_N", log_c, np.log([v.n_star for v in used]), level)
     params |= _power("b", "G_D", log_c, np.log([v.n_tokens_star for v in used]), level)
     refused = sum(bool(v.refused) for v in valleys)
-    notes = (f"{refused} of {len(valleys)} computes have no usable optimum",) if refused else ()
+    notes = [f"{refused} of {len(valleys)} computes have no usable optimum"] if refused else []
+    curved = approach != "isoflop-akima" and all(one.n_sizes >= LEAST_SIZES for one in used)
+    leaning = _leaning(checked.frame, used, level) if curved else {}
+    if leaning:
+        notes += _bias(params["a"], leaning["a"])
+        params = {name: _holding(one, leaning[name]) for name, one in params.items()}
+    elif curved:
+        notes.append("too few sizes for what a parabola may be off by; the intervals hold the scatter alone")
     ids = tuple(checked.frame["run_id"].tolist())
     return OptimumFit(
         approach, "N* = G_N C^a, D* = G_D C^b", len(checked), level, params, tuple(valleys), ids, checked.data_hash(),
-        checked.excluded, notes,
+        checked.excluded, tuple(notes), leaning,
     )  # fmt: skip
+
+
+def _leaning(frame: pd.DataFrame, used: list[Valley], level: float) -> dict[str, Parameter]:
+    """Return a, G_N, b and G_D by one leaning shape for all curves; empty where it can't be fitted."""
+    levels = flop_levels(frame["flops"].to_numpy(dtype=np.float64))
+    runs = [frame[levels == one.flops_budget] for one in used]
+    curves = [
+        Curve(*_means(own), float(np.log(one.n_star)), one.curvature) for own, one in zip(runs, used, strict=True)
+    ]
+    minima = leaning_minima(curves)
+    if minima is None:
+        return {}
+    log_c = np.log([one.flops_budget for one in used])
+    log_tokens = log_c + np.log([_tokens_per_flop(own) for own in runs]) - minima.at
+    other = Minima(log_tokens, minima.covariance, minima.df)
+    return _line("a", "G_N", log_c, minima, level) | _line("b", "G_D", log_c, other, level)
+
+
+def _line(exponent: str, coefficient: str, log_c: Array, minima: Minima, level: float) -> dict[str, Parameter]:
+    """Draw a straight line through minima of known covariance; where they scatter more than that, by their scatter."""
+    design = np.stack([log_c, np.ones_like(log_c)], axis=1)
+    solve = np.linalg.pinv(design)
+    solved = solve @ minima.at
+    covariance, df = solve @ minima.covariance @ solve.T, minima.df
+    by_scatter = power_law(log_c, minima.at)[2]
+    if by_scatter[0, 0] > covariance[0, 0] * float(stats.f.ppf(level, len(log_c) - 2, df)):
+        covariance, df = by_scatter, float(len(log_c) - 2)
+    half = float(stats.t.ppf(0.5 + level / 2, df)) * np.sqrt(np.diag(covariance))
+    slope, log_g = (float(one) for one in solved)
+    g, se = float(np.exp(log_g)), float(np.sqrt(covariance[1, 1]))
+    return {
+        exponent: Parameter(exponent, slope, float(np.sqrt(covariance[0, 0])), slope - half[0], slope + half[0]),
+        coefficient: Parameter(coefficient, g, g * se, float(np.exp(log_g - half[1])), float(np.exp(log_g + half[1]))),
+    }
+
+
+def _bias(parabola: Parameter, leaning: Parameter) -> list[str]:
+    """Say when parabolas are off by more than chance moves the exponent."""
+    if abs(parabola.value - leaning.value) <= max(leaning.se, EXACT):
+        return []
+    return [
+        f"the curves are no parabolas: one leaning shape for all of them gives a = {leaning.value:.4g} "
+        f"[{leaning.low:.4g}, {leaning.high:.4g}], parabolas {parabola.value:.4g}; the intervals hold both"
+    ]
+
+
+def _holding(one: Parameter, other: Parameter) -> Parameter:
+    return replace(one, low=min(one.low, other.low), high=max(one.high, other.high))
 
 
 def power_law(log_x: Array, log_y: Array, weights: Array | None = None) -> tuple[float, float, Array]:
@@ -148,13 +210,13 @@ def _power(exponent: str, coefficient: str, log_x: Array, log_y: Array, level: f
 
 
 def flop_levels(flops: Array) -> Array:
-    """Group computes: sorted values closer than FLOP_LEVEL in log belong together; return each one's geometric mean."""
-    order = np.argsort(flops, kind="stable")
-    logs = np.log(flops[order])
-    group = np.concatenate([[0], np.cumsum(np.diff(logs) > FLOP_LEVEL)])
-    means = np.array([logs[group == g].mean() for g in range(group[-1] + 1)])
-    out = np.empty_like(flops)
-    out[order] = np.exp(means[group])
+    """Group computes: each level takes what lies within FLOP_LEVEL of its cheapest run; return its geometric mean."""
+    out = np.full_like(flops, np.nan)
+    while np.isnan(out).any():
+        left = np.isnan(out)
+        cheapest = flops[left].min()
+        level = left & (flops <= cheapest * np.exp(FLOP_LEVEL))
+        out[level] = cheapest * np.exp(np.log(flops[level] / cheapest).mean())  # equal computes stay as they are
     return out
 
 
@@ -166,10 +228,7 @@ def _isoflop(frame: pd.DataFrame, approach: str) -> list[Valley]:
 
 def valley(flops: float, runs: pd.DataFrame, *, spline: bool = False) -> Valley:
     """Find the optimum of one isoFLOP curve; losses of equal sizes are averaged in log. It refuses with words."""
-    logs = pd.DataFrame({name: np.log(runs[name].astype(float)) for name in ("n_params", "loss_nats")})
-    grouped = logs.groupby("n_params")["loss_nats"].mean()
-    x, y = grouped.index.to_numpy(dtype=np.float64), grouped.to_numpy(dtype=np.float64)
-    tokens_per_flop = float((runs["n_tokens"] * runs["n_params"] / runs["flops"]).median())
+    x, y = _means(runs)
 
     def refuse(why: str) -> Valley:
         return Valley(flops, len(x), float("nan"), float("nan"), float("nan"), float("nan"), why)
@@ -182,7 +241,19 @@ def valley(flops: float, runs: pd.DataFrame, *, spline: bool = False) -> Valley:
     if not x[0] < at < x[-1]:
         return refuse("the minimum is not bracketed by the sizes that were run")
     n_star = float(np.exp(at))
-    return Valley(flops, len(x), curvature, n_star, tokens_per_flop * flops / n_star, float(np.exp(best)))
+    return Valley(flops, len(x), curvature, n_star, _tokens_per_flop(runs) * flops / n_star, float(np.exp(best)))
+
+
+def _means(runs: pd.DataFrame) -> tuple[Array, Array]:
+    """Return log sizes, rising, and the mean log loss of each."""
+    logs = pd.DataFrame({name: np.log(runs[name].astype(float)) for name in ("n_params", "loss_nats")})
+    grouped = logs.groupby("n_params")["loss_nats"].mean()
+    return grouped.index.to_numpy(dtype=np.float64), grouped.to_numpy(dtype=np.float64)
+
+
+def _tokens_per_flop(runs: pd.DataFrame) -> float:
+    """N D / C, the same for all runs of one convention."""
+    return float((runs["n_tokens"] * runs["n_params"] / runs["flops"]).median())
 
 
 def _parabola(x: Array, y: Array) -> tuple[float, float, float]:
@@ -205,17 +276,31 @@ def _akima(x: Array, y: Array) -> tuple[float, float, float]:
 
 
 def _envelope(frame: pd.DataFrame, approach: str) -> list[Valley]:
-    """Keep runs that no cheaper run beats: each is taken as the optimum at its own compute."""
-    kept = lower_envelope(frame)
-    columns = (kept[name].to_numpy(dtype=np.float64) for name in ("flops", "n_params", "n_tokens", "loss_nats"))
-    return [Valley(c, 1, float("nan"), n, d, loss) for c, n, d, loss in zip(*columns, strict=True)]
+    """Keep the optimum of each compute that no cheaper one beats: of an isoFLOP curve its minimum, else a run.
+
+    The lowest run of an isoFLOP curve says where its grid has a size, which is the same place on every curve.
+    """
+    kept: list[Valley] = []
+    levels = flop_levels(frame["flops"].to_numpy(dtype=np.float64))
+    for compute in np.unique(levels):
+        runs = frame[levels == compute]
+        best = valley(float(compute), runs)
+        if best.refused:
+            lowest = runs.loc[runs["loss_nats"].idxmin()]
+            c, n, d, loss = (float(lowest[name]) for name in ("flops", "n_params", "n_tokens", "loss_nats"))
+            best = Valley(c, 1, float("nan"), n, d, loss)
+        if not kept or best.loss_star < kept[-1].loss_star:
+            kept.append(best)
+    return kept
 
 
 def lower_envelope(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows whose loss is below that of every cheaper row, by increasing flops."""
-    ordered = frame.sort_values(["flops", "loss_nats"], kind="stable")
-    best = ordered["loss_nats"].cummin()
-    return ordered[(ordered["loss_nats"] == best) & (best != best.shift(1))]
+    """Return the lowest row of each compute (`flop_levels`) that beats every cheaper one, by increasing flops."""
+    levels = flop_levels(frame["flops"].to_numpy(dtype=np.float64))
+    ordered = frame.iloc[np.lexsort((frame["flops"], frame["loss_nats"], levels))]
+    lowest = ordered[~pd.Series(np.sort(levels)).duplicated().to_numpy()]
+    best = lowest["loss_nats"].cummin()
+    return lowest[(lowest["loss_nats"] == best) & (best != best.shift(1))]
 
 
 def pareto(points: Points) -> Points:

@@ -16,13 +16,9 @@ from scipy import stats
 from scalewright.fitting.curve import CURVES, Reach, budget_keys, loss_curve, scatter, size_keys
 from scalewright.fitting.errors import CurveError, FittingError
 from scalewright.fitting.frame import Points, check_points, unknown
+from scalewright.fitting.joint.units import UNITS
 
 DIRECTIONS = ("baseline-needs", "method-needs")
-UNITS: dict[str, str] = {
-    "tokens": "training tokens",
-    "flops": "training FLOPs, with each method's own count",
-    "seconds": "seconds, with each method's measured throughput",
-}
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,7 @@ def speedups(
     *,
     direction: str = "baseline-needs",
     unit: str = "tokens",
-    curve: str = "interpolated",
+    curve: str = "fitted",
     level: float = 0.95,
 ) -> tuple[SpeedUp, ...]:
     """Return tokens-to-loss at each (size, budget) that both methods have, sorted by size and tokens.

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from scalewright.models.block import Sublayer
 from scalewright.models.errors import ModelError
+from scalewright.models.gating import Site
+from scalewright.models.layers import Attention
 from scalewright.models.spec import ModelSpec
 from scalewright.models.transformer import Transformer
 
@@ -51,42 +53,32 @@ def fold_into(plain: Transformer, model: Transformer) -> None:
         for sublayer, factor in zip((block.attention, block.mlp), factors, strict=True):
             if not factor > 0:
                 raise ModelError(f"gates can't be folded: layer {layer} multiplies by {factor.item():.3g}, not above 0")
-            scale = FOLDS[str(model.spec.gate_site(layer))](sublayer, scale, factor.double())
+            scale = fold(sublayer, model.spec.gate_site(layer), scale, factor.double())
 
 
-def fold_trunk(sublayer: Sublayer, scale: Tensor, factor: Tensor) -> Tensor:
-    """f (c x + h) = c f (x + h / c)."""
-    multiply_branch(sublayer, 1 / scale)
-    return scale * factor
+def fold(sublayer: Sublayer, site: Site | None, scale: Tensor, factor: Tensor) -> Tensor:
+    """Fold one factor f at `site` where the stream is c x; return the c of the next sub-layer.
+
+    out(a x + b h) = out(a (x + b h / a)): the branch carries the inverse of what the stream has in front, and a norm on
+    the sum takes the stream back to 1. A branch that starts with a norm does not see c; any other reads x by weights.
+    """
+    seen = scale * factor if site == "input" else scale
+    if site == "norm":
+        assert sublayer.pre is not None
+        sublayer.pre.gain.mul_(factor)
+    if sublayer.pre is None:
+        multiply_input(sublayer, seen)
+    shortcut = seen * factor if site == "shortcut" else seen
+    multiply_branch(sublayer, (factor if site == "module" else 1) / shortcut)
+    if sublayer.out is not None:
+        return torch.ones_like(scale)
+    return shortcut * factor if site == "trunk" else shortcut
 
 
-def fold_shortcut(sublayer: Sublayer, scale: Tensor, factor: Tensor) -> Tensor:
-    """norm(f c x + h) = norm(x + h / (f c)); the norm sets the scale back to 1."""
-    multiply_branch(sublayer, 1 / (scale * factor))
-    return torch.ones_like(scale)
-
-
-def fold_input(sublayer: Sublayer, scale: Tensor, factor: Tensor) -> Tensor:
-    """f c x + h(f c x) = f c (x + h(x) / (f c)), since h starts with a norm."""
-    multiply_branch(sublayer, 1 / (scale * factor))
-    return scale * factor
-
-
-def fold_norm(sublayer: Sublayer, scale: Tensor, factor: Tensor) -> Tensor:
-    """A factor after a norm is a factor on its gain."""
-    assert sublayer.pre is not None
-    sublayer.pre.gain.mul_(factor)
-    multiply_branch(sublayer, 1 / scale)
-    return scale
-
-
-def fold_module(sublayer: Sublayer, scale: Tensor, factor: Tensor) -> Tensor:
-    """A factor on the branch is a factor on its last weights."""
-    multiply_branch(sublayer, factor / scale)
-    return scale
-
-
-FOLDS = {"trunk": fold_trunk, "shortcut": fold_shortcut, "input": fold_input, "norm": fold_norm, "module": fold_module}
+def multiply_input(sublayer: Sublayer, factor: Tensor) -> None:
+    """Multiply what attention or MLP reads, in its first weights."""
+    body = sublayer.body
+    (body.qkv if isinstance(body, Attention) else body.uz).mul_(factor)
 
 
 def multiply_branch(sublayer: Sublayer, factor: Tensor) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from scalewright.orchestrator.analysis.comparisons import PairReading, read_pair
+from scalewright.orchestrator.analysis.forecasts import expected
 from scalewright.orchestrator.analysis.settings import with_settings
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.study import Study
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from scalewright.db.engine import Database
+    from scalewright.fitting.forecast import Forecast
     from scalewright.fitting.frame import Points
     from scalewright.fitting.result import FitResult
 
@@ -34,7 +36,8 @@ class LawFit:
 class Analysis:
     """Everything that tables, figures and sentences are made from.
 
-    runs: every run of the experiment (the columns of final_losses); points: those that entered, with on_frontier.
+    runs: every run of the experiment (the columns of final_losses); points: those that entered, with on_frontier;
+    to_come, held_out: forecasts of runs not yet ended and of runs marked holdout, where there are any.
     """
 
     experiment: str
@@ -45,6 +48,8 @@ class Analysis:
     refusals: tuple[str, ...] = ()
     evaluations: "pd.DataFrame | None" = field(default=None, repr=False)
     curves: "pd.DataFrame | None" = field(default=None, repr=False)
+    to_come: "Forecast | None" = field(default=None, repr=False)
+    held_out: "Forecast | None" = field(default=None, repr=False)
 
     @property
     def labels(self) -> list[str]:
@@ -64,12 +69,16 @@ def analyze(study: Study, experiment: str, *, compare: Sequence[tuple[str, str]]
     """
     from scalewright.db.engine import open_database
     from scalewright.db.frames import evaluations, final_losses
+    from scalewright.db.frames import runs as list_runs
 
     database = open_database(study.database, create=False)
     runs = with_settings(database, experiment, final_losses(database, experiment))
     analysis = analyze_frame(runs, experiment, compare=compare)
+    to_come, held_out = expected(runs, list_runs(database, experiment))
     analysis = replace(
         analysis,
+        to_come=to_come,
+        held_out=held_out,
         evaluations=evaluations(database, experiment=experiment),
         curves=logged_curves(database, analysis.points.frame["run_id"].tolist()),
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from scalewright.fitting.compare import Comparison
     from scalewright.fitting.frame import Points
-    from scalewright.fitting.pooling import Pooled
+    from scalewright.fitting.joint.units import Pooled
     from scalewright.fitting.speedup import SpeedUp
 
 UNITS = ("tokens", "flops", "seconds")
@@ -33,8 +33,8 @@ class PairReading:
     def baseline(self) -> str:
         return self.comparison.baseline
 
-    def ratio(self, unit: str, direction: str = DIRECTIONS[0], scope: str = "pooled") -> "Pooled | None":
-        return self.comparison.speedup(unit, direction, scope)
+    def ratio(self, unit: str, scope: str = "pooled") -> "Pooled | None":
+        return self.comparison.speedup(unit, scope)
 
     def cells_of(self, unit: str, direction: str = DIRECTIONS[0]) -> list["SpeedUp"]:
         return [cell for cell in self.comparison.speedups if (cell.unit, cell.direction) == (unit, direction)]
@@ -43,12 +43,9 @@ class PairReading:
         return sum(where == direction for where, _, _ in self.extrapolated)
 
     def by(self, key: str, unit: str = "tokens") -> dict[str, "Pooled"]:
-        """Return the pooled ratios of each "size" or each "budget", by its name, smallest first."""
-        cells = self.cells_of(unit)  # smallest size first
-        cells = sorted(cells, key=lambda cell: cell.n_tokens) if key == "budget" else cells
-        named = {f"{key} {getattr(cell, key)}": getattr(cell, key) for cell in cells}
-        found = {name: self.ratio(unit, scope=scope) for scope, name in named.items()}
-        return {name: pooled for name, pooled in found.items() if pooled is not None}
+        """Return the speed-ups of each "size" or each "budget", by its name, smallest first."""
+        found = [one for one in self.comparison.pooled if one.unit == unit and one.scope.startswith(f"{key} ")]
+        return {one.scope.removeprefix(f"{key} "): one for one in found}
 
 
 def read_pair(points: "Points", method: str, baseline: str, *, curve: str = CURVE, level: float = 0.95) -> PairReading:

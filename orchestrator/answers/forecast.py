@@ -4,8 +4,16 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from scalewright.db.run_states import ENDED
+from scalewright.orchestrator.analysis.forecasts import held_out, pending_runs, predict
 from scalewright.orchestrator.answers.answer import Answer
+from scalewright.orchestrator.report.forecast_tables import (
+    forecast_picture,
+    forecast_table,
+    held_out_table,
+    held_out_words,
+    model_errors,
+    reasons,
+)
 from scalewright.orchestrator.report.format import counted, number, percent
 from scalewright.orchestrator.report.html import Picture, Table
 
@@ -16,44 +24,37 @@ if TYPE_CHECKING:
     from scalewright.fitting.forecast import Forecast
 
 LAW = "forecast"  # the name under which a forecast is stored
-N_DRAWN = 40
 
 
 def forecast_answer(database: "Database", experiment: str, runs: "pd.DataFrame", planned: "pd.DataFrame") -> Answer:
     """Predict every run not yet ended from those that have, store the forecast, and score the ones made before.
 
+    Runs marked holdout are predicted too, from the others, and set beside what was measured; that is not stored.
     runs: final losses; planned: run_id, n_tokens_planned, flops_planned of every run. Raises FittingError where no
     method has enough finished runs.
     """
     scores = score(earlier(database, experiment), runs)
     pending = pending_runs(runs, planned)
     made = predict(runs, pending) if len(pending) else None
+    held = held_out(runs)
+    checked = predict(runs, held) if len(held) else None
     if made is not None:
         store(database, experiment, made)
-    tables = [forecast_table(made.rows)] if made is not None else []
+    tables = [forecast_table(made.rows, reasons(made))] if made is not None else []
+    tables += [held_out_table(checked)] if checked is not None else []
     tables += [score_table(scores)] if len(scores) else []
     lines = [*(made.warnings if made is not None else ["every run has ended: nothing left to forecast"])]
+    lines += held_out_words(checked) if checked is not None else []
     lines += [score_words(scores)] if len(scores) else []
     lines += diverged_words(earlier(database, experiment), runs)
     value = {
         "pending": made.rows.to_dict("records") if made is not None else [],
+        "held_out": checked.rows.drop(columns=["information", "advice"]).to_dict("records") if checked else [],
+        "model_error": model_errors(made or checked),
         "scored": scores.to_dict("records"),
         "warnings": lines,
     }
-    return Answer(tuple(tables), lines=tuple(lines), pictures=pictures(made, scores), value=value)
-
-
-def pending_runs(runs: "pd.DataFrame", planned: "pd.DataFrame") -> "pd.DataFrame":
-    """Return the runs still to end, with the tokens and FLOPs that they were planned with."""
-    waiting = runs[~runs["state"].isin([*ENDED, "cancelled"])].drop(columns=["n_tokens", "flops", "loss_nats"])
-    named = planned[["run_id", "n_tokens_planned", "flops_planned"]]
-    return waiting.merge(named, on="run_id").rename(columns={"n_tokens_planned": "n_tokens", "flops_planned": "flops"})
-
-
-def predict(runs: "pd.DataFrame", pending: "pd.DataFrame") -> "Forecast":
-    from scalewright.fitting.forecast import forecast
-
-    return forecast(runs[~runs["run_id"].isin(pending["run_id"])], pending)
+    return Answer(tuple(tables), lines=tuple(lines), pictures=pictures(made, checked, scores), value=value)
 
 
 def store(database: "Database", experiment: str, made: "Forecast") -> str:
@@ -93,31 +94,6 @@ def score(told: Mapping[str, Mapping[str, Any]], runs: "pd.DataFrame") -> "pd.Da
     return table.assign(error=table["predicted"] / table["measured"] - 1, inside=inside)
 
 
-def forecast_table(rows: "pd.DataFrame") -> Table:
-    from scalewright.fitting.figures.style import name_of
-
-    shown = [
-        {
-            "run": str(row["run_id"])[:8],
-            "method": name_of(row["label"]),
-            "N": f"{row['n_params']:,.0f}",
-            "tokens": f"{row['n_tokens']:,.0f}",
-            "predicted loss": number(row["predicted"], 4),
-            "95% of a new run": f"[{number(row['low'], 4)}, {number(row['high'], 4)}]",
-            "decades past": number(max(row["decades"], 0.0), 2),
-            "information (nats)": number(row["information"], 2),
-            "law": row["law"],
-            "advice": row["advice"],
-        }
-        for row in rows.to_dict("records")
-    ]
-    note = (
-        "Decades past: of compute, beyond the dearest finished run of the method. Information: what the run would "
-        "teach about the law; a run that teaches little can be skipped."
-    )
-    return Table("Forecast of runs to come", tuple(shown), (note,))
-
-
 def score_table(scores: "pd.DataFrame") -> Table:
     rows = [
         {
@@ -127,7 +103,6 @@ def score_table(scores: "pd.DataFrame") -> Table:
             "measured": number(row["measured"], 4),
             "error": percent(row["error"], 2),
             "in the 95% interval": bool(row["inside"]),
-            "law": row["law"],
         }
         for row in scores.to_dict("records")
     ]
@@ -158,16 +133,10 @@ def diverged_words(told: Mapping[str, Mapping[str, Any]], runs: "pd.DataFrame") 
     return [f"{counted(len(bad), 'forecast run')} diverged and could not be scored: no forecast allows for that"]
 
 
-def pictures(made: "Forecast | None", scores: "pd.DataFrame") -> tuple[Picture, ...]:
+def pictures(made: "Forecast | None", checked: "Forecast | None", scores: "pd.DataFrame") -> tuple[Picture, ...]:
     import pandas as pd
-
-    from scalewright.fitting.figures.gallery import FIGURES
 
     columns = ["name", "label", "predicted", "low", "high", "measured"]
     parts = [scores[columns]] if len(scores) else []
-    parts += [made.rows[columns]] if made is not None else []
-    if not parts:
-        return ()
-    rows = pd.concat(parts, ignore_index=True).head(N_DRAWN)
-    note = "Bar: 95% interval of a new run. Black marker: measured; none: still to come."
-    return (Picture("forecast", FIGURES["forecast"](rows, note=note), "Forecast and measured loss."),)
+    parts += [one.rows[columns] for one in (checked, made) if one is not None]
+    return (forecast_picture(pd.concat(parts, ignore_index=True)),) if parts else ()

@@ -100,6 +100,7 @@ def to_json(group: Group, result: "OptimumFit", fit_id: str) -> dict[str, Any]:
         "params": {name: parameter_json(asdict(one)) for name, one in result.params.items()},
         "certificate": {},
         "fit_id": fit_id,
+        "leaning": {name: parameter_json(asdict(one)) for name, one in result.leaning.items()},
         "optima": [asdict(valley) for valley in result.valleys],
         "warnings": list(result.warnings),
     }

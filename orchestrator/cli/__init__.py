@@ -7,8 +7,9 @@ import sys
 
 import typer
 
-from scalewright.orchestrator.cli import analysing, inspecting, planning, reading, running
+from scalewright.orchestrator.cli import analysing, experiments, inspecting, planning, reading, running
 from scalewright.orchestrator.errors import Partial
+from scalewright.orchestrator.talk import say
 
 app = typer.Typer(
     name="scalewright",
@@ -18,7 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for family in (planning, running, reading, analysing, inspecting):
+for family in (planning, running, reading, analysing, inspecting, experiments):
     family.register(app)
 
 DONE, USER_ERROR, USAGE, PARTIAL, INTERRUPTED = 0, 1, 2, 3, 130
@@ -103,5 +104,5 @@ def describe(trouble: OSError) -> str:
 
 
 def fail(message: str, code: int) -> int:
-    print(f"scalewright: {' '.join(message.split())}", file=sys.stderr)
+    say(f"scalewright: {' '.join(message.split())}")
     return code

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalewright.orchestrator.errors import Partial
 from scalewright.orchestrator.study import Study
+from scalewright.orchestrator.talk import say
 
 if TYPE_CHECKING:
     from scalewright.orchestrator.jobs.submit import Order, Receipt
     from scalewright.orchestrator.plan.bill import Plan
+    from scalewright.orchestrator.runs.records import Why
 
 
 def order_of(plan: "Plan", *, executor: str | None, max_parallel: int | None, payload: str) -> "Order":
@@ -106,12 +109,12 @@ def say_talk(study: Study) -> Iterator[str]:
     from scalewright.orchestrator.jobs.observe import refresh
 
     for line in refresh(study):
-        print(f"scalewright: {line}", file=sys.stderr)
+        say(f"scalewright: {line}")
     yield from ()
 
 
 def show_status(targets: Sequence[str], *, watch: bool, each: bool, as_json: bool) -> None:
-    """Print the table of runs, or show it live until nothing runs any more."""
+    """Print the table of runs, each run once, or show it live until nothing runs any more."""
     from scalewright.orchestrator.cli.selection import resolve
     from scalewright.orchestrator.jobs.observe import refresh
     from scalewright.orchestrator.jobs.whereabouts import whereabouts
@@ -122,7 +125,7 @@ def show_status(targets: Sequence[str], *, watch: bool, each: bool, as_json: boo
     target = resolve(targets)
 
     def read() -> Any:
-        frame = read_progress(target.study, target.experiment)
+        frame = read_progress(target.study, target.experiment).drop_duplicates("run_id")
         return frame if target.run_ids is None else frame[frame["run_id"].isin(target.run_ids)]
 
     if watch:
@@ -137,7 +140,7 @@ def show_status(targets: Sequence[str], *, watch: bool, each: bool, as_json: boo
     print_rows(rows, empty="no runs; plan some with: scalewright plan")
     print(headline(progress))
     for line in advice(progress):
-        print(f"scalewright: {line}", file=sys.stderr)
+        say(f"scalewright: {line}")
 
 
 def find(targets: Sequence[str]) -> Study:
@@ -174,7 +177,7 @@ def run_rows(frame: Any, places: Mapping[str, str]) -> list[dict[str, Any]]:
     ]
 
 
-def stop_runs(targets: Sequence[str], why: str, *, now: bool = False) -> str:
+def stop_runs(targets: Sequence[str], why: "Why", *, now: bool = False) -> str:
     from scalewright.orchestrator.cli.selection import resolve
     from scalewright.orchestrator.jobs.control import stop
 
@@ -186,6 +189,8 @@ def stop_runs(targets: Sequence[str], why: str, *, now: bool = False) -> str:
         parts.append(f"{done.n_asked} asked to stop at their next checkpoint")
     if done.n_over:
         parts.append(f"{done.n_over} were over already")
+    if done.trouble:
+        raise Partial(f"{', '.join(parts)}; {done.trouble}: repeat the command when the cluster answers")
     return ", ".join(parts)
 
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scalewright.orchestrator.cli.reading import PLACE
+
 if TYPE_CHECKING:
     from scalewright.orchestrator.answers.answer import Answer
     from scalewright.orchestrator.study import Asked
 
-PLACE = Annotated[str, typer.Argument(help="A YAML file, or the name of an experiment in this folder's database.")]
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 LEVEL = Annotated[float, typer.Option(help="Level of the intervals.", min=0.5, max=0.999)]
-DEFAULT_PLACE = "experiments.yaml"
 
 
 def register(app: typer.Typer) -> None:
@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 
 def fit(
-    place: PLACE = DEFAULT_PLACE,
+    place: PLACE = None,
     law: Annotated[
         str | None,
         typer.Option(
@@ -121,7 +121,7 @@ def show_for(asked: "Asked", answer: "Answer", *, as_json: bool) -> None:
 def compare(
     method: Annotated[str, typer.Argument(help="The label of the method, as figures show it.")],
     baseline: Annotated[str, typer.Argument(help="The label that it is compared with.")],
-    place: PLACE = DEFAULT_PLACE,
+    place: PLACE = None,
     curve: Annotated[
         str, typer.Option(help="fitted (a line through all budgets) or interpolated (bounds past their ends).")
     ] = "fitted",
@@ -141,7 +141,7 @@ def compare(
 
 
 def hyper(
-    place: PLACE = DEFAULT_PLACE,
+    place: PLACE = None,
     setting: Annotated[str, typer.Option(help="lr_peak or batch_tokens.")] = "lr_peak",
     as_json: JSON = False,
 ) -> None:
@@ -158,7 +158,7 @@ def hyper(
 
 
 def design(
-    place: PLACE = DEFAULT_PLACE,
+    place: PLACE = None,
     assume: Annotated[str, typer.Option(help="The law that is supposed, for example alpha=0.3,beta=0.3,E=1.7.")] = "",
     scatter: Annotated[float | None, typer.Option(help="Share of its loss by which a run varies.", min=0.0)] = None,
     as_json: JSON = False,
@@ -167,17 +167,18 @@ def design(
     from scalewright.db.engine import open_database
     from scalewright.db.frames import runs as list_runs
     from scalewright.orchestrator.answers.design import design_answer, planned_points, points_of_runs, read_assumed
-    from scalewright.orchestrator.cli.selection import find
+    from scalewright.orchestrator.cli.selection import find, meant_one
 
-    asked, assumed = find(place), read_assumed(assume)
-    if Path(place).is_file():
-        points = planned_points(Path(place))
+    named, assumed = meant_one(place), read_assumed(assume)
+    asked = find(named)
+    if Path(named).is_file():
+        points = planned_points(Path(named))
     else:
         points = points_of_runs(list_runs(open_database(asked.study.database, create=False), asked.experiment))
     show_for(asked, design_answer(points, assumed, scatter), as_json=as_json)
 
 
-def forecast(place: PLACE = DEFAULT_PLACE, as_json: JSON = False) -> None:
+def forecast(place: PLACE = None, as_json: JSON = False) -> None:
     """Predict runs that have not ended, and score earlier forecasts. Example: scalewright forecast experiments.yaml"""
     from scalewright.db.engine import open_database
     from scalewright.db.frames import runs as list_runs
@@ -192,7 +193,7 @@ def forecast(place: PLACE = DEFAULT_PLACE, as_json: JSON = False) -> None:
     show_for(asked, forecast_answer(database, asked.experiment, runs, planned), as_json=as_json)
 
 
-def figures(place: PLACE = DEFAULT_PLACE, as_json: JSON = False) -> None:
+def figures(place: PLACE = None, as_json: JSON = False) -> None:
     """Redraw the figures of an experiment and their page. Example: scalewright figures experiments.yaml"""
     from scalewright.orchestrator.cli.selection import ask
     from scalewright.orchestrator.report.page import report_experiment
@@ -206,7 +207,7 @@ def figures(place: PLACE = DEFAULT_PLACE, as_json: JSON = False) -> None:
         print("\n".join(map(str, page.files)))
 
 
-def report(place: PLACE = DEFAULT_PLACE, as_json: JSON = False) -> None:
+def report(place: PLACE = None, as_json: JSON = False) -> None:
     """Write the page of an experiment: findings, tables, figures. Example: scalewright report experiments.yaml"""
     from scalewright.orchestrator.cli.selection import ask
     from scalewright.orchestrator.report.page import report_experiment

@@ -3,16 +3,17 @@
 Knows jobs/ and the run's journal, no cluster.
 """
 
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
 from scalewright.orchestrator.errors import UserError
-from scalewright.orchestrator.jobs.records import Pack, read_chunks
+from scalewright.orchestrator.files import printable
+from scalewright.orchestrator.jobs.records import read_chunks, runs_in
 from scalewright.orchestrator.runs.run_files import read_run
 from scalewright.orchestrator.study import Study
+from scalewright.orchestrator.talk import say
 
 POLL_S = 0.3
 LOOK_S = 3.0
@@ -28,11 +29,11 @@ def print_logs(run: str, *, follow: bool, n_lines: int) -> None:
     if not files:
         raise UserError(f"{run_id}: no job of it has printed anything yet (see: scalewright status {run})")
     for path in files:
-        print(f"==> {path} <==", file=sys.stderr)
-        print("\n".join(tail(path, n_lines)))
+        say(f"==> {path} <==")
+        print(printable("\n".join(tail(path, n_lines))))
     if follow:
         for line in added_lines(target.study, run_id, files):
-            print(line, flush=True)
+            print(printable(line), flush=True)
 
 
 def log_files(study: Study, run_id: str) -> list[Path]:
@@ -40,7 +41,7 @@ def log_files(study: Study, run_id: str) -> list[Path]:
     newest: list[Path] = []
     for chunk in read_chunks(study.jobs_dir, closed=True):
         for pack in chunk.packs:
-            if any(Path(run).name == run_id for run in Pack.read(study.jobs_dir / chunk.submission_id / pack).runs):
+            if any(run.name == run_id for run in runs_in(study.jobs_dir, chunk.submission_id, pack)):
                 found = sorted((study.jobs_dir / chunk.submission_id / "logs").glob(f"{chunk.job_of(pack)}_*_log.*"))
                 newest = found or newest
     return newest

@@ -69,7 +69,7 @@ def stats(place: PLACE = None, as_json: JSON = False) -> None:
 
 
 def rebuild(place: PLACE = None) -> None:
-    """Read every journal anew; plans, fits, tags and notes stay. Example: scalewright db rebuild"""
+    """Read every journal anew; a lost database comes back, but for stored fits. Example: scalewright db rebuild"""
     from scalewright.orchestrator.cli.selection import study_of_database
     from scalewright.orchestrator.errors import Partial
     from scalewright.orchestrator.sync.sync import rebuild as rebuild_study
@@ -78,6 +78,10 @@ def rebuild(place: PLACE = None) -> None:
     if receipt.skipped:
         raise Partial(f"{receipt.skipped}; nothing was rebuilt")
     print(receipt.sentence())
+    if receipt.was_lost:
+        print("plans, imports, tags, notes and cancels came back from kept/; stored fits did not", file=sys.stderr)
+    for line in receipt.not_restored:
+        print(f"scalewright: not restored: {line}", file=sys.stderr)
 
 
 def copy(

@@ -58,18 +58,30 @@ def prepare(
     file: YAML_FILE = DEFAULT_YAML,
     corpus: Annotated[list[Path] | None, typer.Option(help="Text, JSONL or folder, instead of a YAML.")] = None,
     tokenizer: Annotated[str, typer.Option(help="With --corpus: bytes, bpe:SIZE or a tokenizer.json.")] = "bytes",
+    field: Annotated[str, typer.Option(help="With --corpus: the key of a JSON object's text.")] = "text",
+    lossy_tokenizer: Annotated[
+        bool,
+        typer.Option("--lossy-tokenizer", help="With --corpus: ids may decode to another text."),
+    ] = False,
     out: Annotated[Path, typer.Option(help="With --corpus: where the shards go, for data: {dir: OUT}.")] = Path("data"),
     as_json: JSON = False,
 ) -> None:
     """Make the token shards of an experiment or of files. Example: scalewright data prepare --corpus my.txt"""
     from scalewright.orchestrator.config.load import load_experiment
     from scalewright.orchestrator.data.prepare import prepare as prepare_files
-    from scalewright.orchestrator.plan.make import prepare_data, study_of
+    from scalewright.orchestrator.data.sources import what_was_skipped
+    from scalewright.orchestrator.plan.make import prepare_data, skipped_files, study_of
     from scalewright.orchestrator.report.bill import print_data, show_documents
 
     if corpus:
-        manifest, folder = prepare_files(corpus, tokenizer, out, progress=show_documents), out
+        manifest = prepare_files(
+            corpus, tokenizer, out, text_field=field, lossy_tokenizer=lossy_tokenizer, progress=show_documents
+        )
+        folder, skipped = out, what_was_skipped(corpus)
     else:
         experiment = load_experiment(file)
         manifest, folder = prepare_data(experiment, study_of(experiment), progress=show_documents)
+        skipped = skipped_files(experiment)
+    for line in skipped:
+        print(f"scalewright: {line}", file=sys.stderr)
     print_data(manifest, folder, as_json=as_json)

@@ -1,6 +1,7 @@
 """Verbs that read: sync, runs, show, curve, diff, query, export, import, tag, note. No heavy import at the top."""
 
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scalewright.orchestrator.cli import maintaining
+from scalewright.orchestrator.files import printable
 from scalewright.orchestrator.report.tables import print_json, print_rows
+from scalewright.orchestrator.talk import say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,7 +19,8 @@ if TYPE_CHECKING:
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 CSV = Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")]
 PLACE = Annotated[
-    str | None, typer.Argument(help="A YAML file or an experiment's name; by default this folder's runs.")
+    str | None,
+    typer.Argument(help="A YAML file or an experiment's name; by default experiments.yaml, or the only experiment."),
 ]
 RUN = Annotated[str, typer.Argument(help="The id of a run (4 or more leading characters).")]
 RUNS = Annotated[list[str], typer.Argument(help="Ids of runs (4 or more leading characters).")]
@@ -25,6 +29,7 @@ OF = Annotated[str | None, typer.Option("--of", help="The YAML file of the study
 RUN_COLUMNS = ("run_id", "experiment", "label", "size", "budget", "state", "n_params", "n_tokens", "lr_peak")
 RESULT_COLUMNS = ("seed", "loss_nats")
 LIMIT = 1000
+TIME_LIMIT_S = 60.0
 SYNC_WAIT_S = 60.0
 
 
@@ -46,11 +51,11 @@ def sync(place: PLACE = None, as_json: JSON = False) -> None:
     study = find_study([place] if place else [])[0]
     receipt = sync_study(study, wait_s=SYNC_WAIT_S)
     if receipt.notice:
-        print(receipt.notice, file=sys.stderr)
+        say(receipt.notice)
     if receipt.skipped:
         raise Partial(f"{receipt.skipped}; nothing was read")
     for line in look_at_jobs(study):
-        print(f"scalewright: {line}", file=sys.stderr)
+        say(f"scalewright: {line}")
     print_json(receipt.summary()) if as_json else print(receipt.sentence())
 
 
@@ -63,17 +68,18 @@ def runs(
     sort: Annotated[str, typer.Option(help="Columns to sort by, comma-separated; -COLUMN descends.")] = "",
     columns: Annotated[str, typer.Option(help="Columns to show, comma-separated, or all.")] = "",
     limit: Annotated[int | None, typer.Option(help="Rows at most.", min=1)] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Runs of all experiments of this folder.")] = False,
     as_json: JSON = False,
     as_csv: CSV = False,
     parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file instead.")] = None,
 ) -> None:
     """List runs. Example: scalewright runs experiments.yaml --where "n_params < 1e8 and loss < 3" --sort loss_nats"""
     from scalewright.db import frames
-    from scalewright.orchestrator.cli.selection import open_study
+    from scalewright.orchestrator.cli.selection import meant, open_study
     from scalewright.orchestrator.sync.export_tables import write_table
 
     one_format(as_json, as_csv, parquet is not None)
-    reading = open_study(place)
+    reading = open_study(None if everything else meant(place))
     if method is not None:
         frames.check_method(reading.database, method)
     frame = frames.runs(
@@ -125,7 +131,7 @@ def show(run: RUN, of: OF = None, metric: str = "loss_nats", as_json: JSON = Fal
         print_json(page)
         return
     for line in page_lines(database, page, metric):
-        print(visible(line))
+        print(printable(line))
 
 
 def curve(run: RUNS, metric: str = "loss_nats", of: OF = None, as_json: JSON = False, as_csv: CSV = False) -> None:
@@ -158,6 +164,7 @@ def query(
     sql: Annotated[str, typer.Argument(help="One SELECT; :name stands for a parameter.")],
     param: Annotated[list[str] | None, typer.Option("--param", "-p", help="name=value")] = None,
     limit: Annotated[int, typer.Option(help="Rows at most; it is said when there are more.", min=1)] = LIMIT,
+    time_limit: Annotated[float, typer.Option(help="Seconds at most.", min=0.01)] = TIME_LIMIT_S,
     of: OF = None,
     as_json: JSON = False,
     as_csv: CSV = False,
@@ -169,7 +176,8 @@ def query(
 
     one_format(as_json, as_csv)
     name = open_study(of).study.database
-    answer = run_query(open_database(name, read_only=True), sql, parse_parameters(param or []), limit=limit)
+    database, parameters = open_database(name, read_only=True), parse_parameters(param or [])
+    answer = run_query(database, sql, parameters, limit=limit, limit_s=time_limit)
     if as_csv and not answer.rows:
         print(",".join(answer.columns))
         return
@@ -183,10 +191,10 @@ def export(
     place: Annotated[str | None, typer.Option("--of", help="A YAML file or an experiment's name.")] = None,
 ) -> None:
     """Write final losses to a file, or copy the whole database. Example: scalewright export points.csv"""
-    from scalewright.orchestrator.cli.selection import open_study
+    from scalewright.orchestrator.cli.selection import meant, open_study
     from scalewright.orchestrator.sync.export_tables import export as export_to
 
-    reading = open_study(place)
+    reading = open_study(meant(place))
     print(export_to(reading.database, reading.experiment, target))
 
 
@@ -207,9 +215,9 @@ def import_points(
     study = find_study([of] if of else [])[0]
     kept = tuple(filter(None, (word.strip() for word in settings.split(","))))
     receipt = import_file(study, file, name, Asked(parse_columns(columns), parse_units(units), kept, tokens_from_flops))
-    print_json(receipt.summary()) if as_json else print(visible(receipt.sentence()))
+    print_json(receipt.summary()) if as_json else print(printable(receipt.sentence()))
     for line in receipt.notes:
-        print(visible(f"note: {line}"), file=sys.stderr)
+        print(printable(f"note: {line}"), file=sys.stderr)
     receipt.raise_if_refused()
 
 
@@ -223,12 +231,15 @@ def tag(
     from scalewright.db.frames import resolve_run, tags
     from scalewright.db.store import add_tag, remove_tag
     from scalewright.orchestrator.cli.selection import open_study
+    from scalewright.orchestrator.sync.kept import Word, keep_word
 
-    database = open_study(of, fresh=False).database
+    reading = open_study(of, fresh=False)
+    database = reading.database
     run_id = resolve_run(database, run)
     for word in words:
         remove_tag(database, run_id, word) if remove else add_tag(database, run_id, word)
-    print(visible(f"{run_id}: {', '.join(tags(database, run_id)) or 'no tags'}"))
+        keep_word(reading.study, Word("untag" if remove else "tag", run_id, word, time.time()))
+    print(printable(f"{run_id}: {', '.join(tags(database, run_id)) or 'no tags'}"))
 
 
 def note(run: RUN, text: str, of: OF = None) -> None:
@@ -236,10 +247,12 @@ def note(run: RUN, text: str, of: OF = None) -> None:
     from scalewright.db.frames import resolve_run
     from scalewright.db.store import add_note
     from scalewright.orchestrator.cli.selection import open_study
+    from scalewright.orchestrator.sync.kept import Word, keep_word
 
-    database = open_study(of, fresh=False).database
-    run_id = resolve_run(database, run)
-    add_note(database, run_id, text)
+    reading = open_study(of, fresh=False)
+    run_id = resolve_run(reading.database, run)
+    add_note(reading.database, run_id, text)
+    keep_word(reading.study, Word("note", run_id, text, time.time()))
     print(f"{run_id}: noted")
 
 
@@ -256,19 +269,11 @@ def show_frame(frame: "pd.DataFrame", *, as_json: bool = False, as_csv: bool = F
 def show_rows(
     rows: Sequence[Mapping[str, Any]], *, as_json: bool = False, as_csv: bool = False, empty: str = "no rows"
 ) -> None:
-    """Print rows; what a job or a person named cannot steer the terminal."""
+    """Print rows as a table, JSON or CSV."""
     if as_csv:
         import csv
 
         table = csv.writer(sys.stdout, lineterminator="\n")
         table.writerows([list(rows[0]), *(list(row.values()) for row in rows)] if rows else [])
         return
-    safe = rows if as_json else [{key: visible(value) for key, value in row.items()} for row in rows]
-    print_rows(safe, as_json=as_json, empty=empty)
-
-
-def visible(value: Any) -> Any:
-    """Replace what would steer a terminal by question marks."""
-    if not isinstance(value, str) or value.isprintable():
-        return value
-    return "".join(c if c.isprintable() or c == "\n" else "?" for c in value)
+    print_rows(rows, as_json=as_json, empty=empty)

@@ -36,12 +36,13 @@ def status(
     targets: TARGETS = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it live until nothing runs any more.")] = False,
     each: Annotated[bool, typer.Option("--runs", help="One row a run instead of one a method and size.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All experiments of this folder.")] = False,
     as_json: JSON = False,
 ) -> None:
     """Show where runs are and how far. Example: scalewright status experiments.yaml --watch"""
     from scalewright.orchestrator.cli.actions import show_status
 
-    show_status(targets or [], watch=watch, each=each, as_json=as_json)
+    show_status([] if everything else meant_targets(targets), watch=watch, each=each, as_json=as_json)
 
 
 def logs(
@@ -94,11 +95,17 @@ def retry(targets: TARGETS = None) -> None:
 
 
 def required(targets: list[str] | None) -> list[str]:
-    if targets:
-        return targets
-    if DEFAULT_YAML.is_file():
-        return [str(DEFAULT_YAML)]
-    raise typer.BadParameter("name a YAML file, an experiment or ids of runs")
+    """Return the names given, or the experiment that is meant where none is; raises UserError where that is open."""
+    from scalewright.orchestrator.cli.selection import meant_one
+
+    return targets or [meant_one(None)]
+
+
+def meant_targets(targets: list[str] | None) -> list[str]:
+    """Return the names given, or the experiment that is meant; none at all means every run of this folder."""
+    from scalewright.orchestrator.cli.selection import meant
+
+    return targets or [name for name in [meant(None)] if name]
 
 
 def doctor(

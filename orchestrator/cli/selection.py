@@ -1,18 +1,20 @@
 """What a verb's names mean: a YAML file, an experiment, runs by the start of their ids, a database by path or URL."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from scalewright.db import frames
 from scalewright.db.engine import Database, open_database
+from scalewright.db.experiments import ARCHIVE
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.jobs.control import Target
 from scalewright.orchestrator.runs.spec import match
 from scalewright.orchestrator.study import Asked, Study
+from scalewright.orchestrator.talk import say
 
 SQLITE_HEADER = b"SQLite format 3\0"
+DEFAULT_YAML = "experiments.yaml"
 
 
 @dataclass(frozen=True)
@@ -30,13 +32,23 @@ def open_study(place: str | None = None, *, fresh: bool = True) -> Reading:
     fresh: sync first; what a person should be told goes to stderr. Raises DbError for a missing database.
     """
     study, experiment = find_study([place] if place else [])
-    open_database(study.database, create=False).close()
+    require_database(study)
     if fresh:
         from scalewright.orchestrator.jobs.observe import refresh
 
         for line in refresh(study):
-            print(line, file=sys.stderr)
+            say(line)
     return Reading(study, open_database(study.database, create=False), experiment or place)
+
+
+def require_database(study: Study) -> None:
+    """Raise the error a person can act on where the study has no database: its runs may be there without one."""
+    has_runs = any(study.runs_dir.glob("*/spec.json"))
+    if has_runs and "://" not in study.database and not Path(study.database).exists():
+        raise UserError(
+            f"{study.database}: no such database, but runs lie in {study.runs_dir}; run: scalewright db rebuild"
+        )
+    open_database(study.database, create=False).close()
 
 
 def study_of_database(place: str | None) -> Study:
@@ -55,6 +67,38 @@ def is_sqlite(path: Path) -> bool:
         return path.suffix in (".sqlite", ".sqlite3", ".db")
     with path.open("rb") as file:
         return file.read(len(SQLITE_HEADER)) == SQLITE_HEADER
+
+
+def meant(place: str | None) -> str | None:
+    """Return what is meant where nothing is named: this folder's experiments.yaml, else its database's only experiment.
+
+    None where there are several experiments, or none.
+    """
+    if place is not None or Path(DEFAULT_YAML).is_file():
+        return place or DEFAULT_YAML
+    names = known_experiments()
+    return names[0] if len(names) == 1 else None
+
+
+def meant_one(place: str | None) -> str:
+    """Return what is meant, or raise UserError with the names to choose from."""
+    found = meant(place)
+    if found is None:
+        names = known_experiments()
+        choice = f"name one of: {', '.join(names)}" if names else f"there is none here, and no {DEFAULT_YAML}"
+        raise UserError(f"no experiment is named; {choice}")
+    return found
+
+
+def known_experiments() -> list[str]:
+    """List the experiments of this folder's database, without archived ones."""
+    study = Study.at()
+    require_database(study)
+    database = open_database(study.database, create=False)
+    try:
+        return [name for name in frames.experiments(database)["name"] if not name.startswith(ARCHIVE)]
+    finally:
+        database.close()
 
 
 def find_study(names: Sequence[str]) -> tuple[Study, str | None]:
@@ -77,6 +121,7 @@ def resolve(names: Sequence[str]) -> Target:
     Raises UserError for a name that fits nothing, or more than one run.
     """
     study, experiment = find_study(names)
+    require_database(study)
     database = open_database(study.database, create=False)
     known = frames.runs(database)["run_id"].tolist()
     experiments = set(frames.experiments(database)["name"])
@@ -92,18 +137,18 @@ def resolve(names: Sequence[str]) -> Target:
     return Target(study, database, experiment, list(dict.fromkeys(chosen)) if names else known)
 
 
-def ask(place: str, *, sync: bool = True) -> Asked:
+def ask(place: str | None, *, sync: bool = True) -> Asked:
     """Find the experiment and sync its study; what a person should be told goes to stderr.
 
     Raises UserError for a file that is not there, DbError for an unknown name or a missing database.
     """
-    asked = find(place)
+    asked = find(meant_one(place))
     require_experiment(asked)
     if sync:
         from scalewright.orchestrator.jobs.observe import refresh
 
         for line in refresh(asked.study):
-            print(line, file=sys.stderr)
+            say(line)
     return asked
 
 
@@ -122,9 +167,9 @@ def find(place: str) -> Asked:
 
 def require_experiment(asked: Asked) -> None:
     """Raise DbError with the names that exist where the database does not know the experiment."""
-    from scalewright.db.engine import open_database
     from scalewright.db.frames import experiment_numbers
 
+    require_database(asked.study)
     database = open_database(asked.study.database, create=False)
     try:
         with database.read() as connection:

@@ -30,6 +30,7 @@ from scalewright.orchestrator.config.section import (
 from scalewright.orchestrator.config.training import Diagnostics, Divergence, Evaluation, Optimizer, Precision, Schedule
 from scalewright.orchestrator.config.yaml_text import YamlText
 
+MAX_SEEDS = 10_000
 MIRRORS = ("tensorboard", "mlflow", "wandb")
 
 
@@ -39,6 +40,8 @@ class DataSource(Section):
     corpus: Annotated[tuple[Text, ...], BeforeValidator(read_many)] = ("embedded",)
     tokenizer: Text = "bytes"
     vocab_size: Count | None = None
+    lossy_tokenizer: Truth = False
+    field: Text = "text"
     validation: Share = 0.02
     dir: Text | None = None
 
@@ -132,7 +135,12 @@ def split_method(value: Any) -> Any:
 
 def read_seeds(value: Any) -> Any:
     """Read a list of seeds; one number n stands for the seeds 0 to n-1."""
-    return tuple(value) if isinstance(value, list | tuple) else tuple(range(values.read_positive_count(value)))
+    if isinstance(value, list | tuple):
+        return tuple(value)
+    n_seeds = values.read_positive_count(value)
+    if n_seeds > MAX_SEEDS:
+        raise ValueError(f"{n_seeds:,} seeds; at most {MAX_SEEDS:,} (one number is how many, a list which)")
+    return tuple(range(n_seeds))
 
 
 def read_pair(value: Any) -> Any:

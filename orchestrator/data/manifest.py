@@ -1,15 +1,15 @@
 """The manifest of a data folder: what is in its shards, what made them, and the fingerprint of both. No torch."""
 
-import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from scalewright.orchestrator import files
 from scalewright.orchestrator.data.shards import Shard, open_shard
 from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.files import Broken
 
 MANIFEST_FILE = "manifest.json"
 FORMAT = 1
@@ -31,11 +31,6 @@ class Split:
     def n_windows(self, context: int) -> int:
         """Count the windows of `context` tokens that each have a next token; none reaches over a shard's end."""
         return sum(max(shard.n_tokens - 1, 0) // context for shard in self.shards)
-
-    @classmethod
-    def from_dict(cls, record: dict[str, Any]) -> "Split":
-        shards = tuple(Shard(**shard) for shard in record["shards"])
-        return cls(shards, record["n_tokens"], record["n_bytes"], record["n_documents"])
 
 
 @dataclass(frozen=True)
@@ -77,30 +72,33 @@ class Manifest:
         return Path(data_dir) / self.fingerprint
 
 
+@dataclass(frozen=True)
+class ManifestFile:
+    """manifest.json."""
+
+    format: int
+    fingerprint: str
+    tokenizer: dict[str, Any]
+    train: Split
+    validation: Split
+    request: dict[str, Any]
+
+
 def read(data_dir: str | Path) -> Manifest:
     """Read the manifest of a data folder; raises UserError when there is none or it is of another format."""
     path = Path(data_dir) / MANIFEST_FILE
-    if not path.is_file():
+    found = files.read(path, ManifestFile)
+    if found is None:
         raise UserError(f"{path}: no such file (make token shards with: scalewright data prepare)")
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as mistake:
-        raise UserError(f"{path}:{mistake.lineno}: not JSON ({mistake.msg}); prepare the data again") from mistake
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
+    if isinstance(found, Broken):
+        raise UserError(f"{found}; prepare the data again")
+    if found.format != FORMAT:
         raise UserError(f"{path}: not a manifest of format {FORMAT}; prepare the data again")
-    train, validation = Split.from_dict(record["train"]), Split.from_dict(record["validation"])
-    return Manifest(record["fingerprint"], record["tokenizer"], train, validation, record["request"])
+    return Manifest(found.fingerprint, found.tokenizer, found.train, found.validation, found.request)
 
 
 def write(manifest: Manifest, data_dir: Path) -> None:
-    """Write the manifest under a temporary name, then rename it: a folder has the old one or the new one."""
-    temporary = data_dir / f".{MANIFEST_FILE}.{os.getpid()}"
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(manifest.to_dict(), file, indent=2)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(data_dir / MANIFEST_FILE)
+    files.write_json(data_dir / MANIFEST_FILE, manifest.to_dict())
 
 
 def open_split(manifest: Manifest, data_dir: str | Path, name: str) -> list[np.ndarray]:

@@ -39,13 +39,16 @@ Progress = Callable[[int, int], None]  # documents and tokens written so far
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for. validation_fraction: share of the documents; text_field: the key of a JSON line's text."""
+    """What is asked for. validation_fraction: share of the documents; text_field: the key of a JSON line's text;
+    lossy_tokenizer: whether ids may decode to another text.
+    """
 
     sources: tuple[Path, ...]
     tokenizer: str = "bytes"
     validation_fraction: float = VALIDATION_FRACTION
     text_field: str = "text"
     shard_tokens: int = SHARD_TOKENS
+    lossy_tokenizer: bool = False
 
     def describe(self) -> dict[str, Any]:
         """Return what decides the result, each source file by its path, size and time of change."""
@@ -67,18 +70,20 @@ def prepare(
     validation_fraction: float = VALIDATION_FRACTION,
     text_field: str = "text",
     shard_tokens: int = SHARD_TOKENS,
+    lossy_tokenizer: bool = False,
     progress: Progress | None = None,
 ) -> Manifest:
     """Make token shards of `sources` in `out_dir` and return their manifest; asked again, it reads the manifest only.
 
-    sources: .jsonl or .txt files (plain, .xz, .gz, .zst), folders of them, or `public_domain_en`.
+    sources: .jsonl, .json, .txt or .md files (plain, .xz, .gz, .zst), folders of them, or `public_domain_en`.
     tokenizer: `bytes`, `bpe:SIZE` (trained on the training documents) or the path of a tokenizer.json.
+    lossy_tokenizer: take a tokenizer whose ids do not decode to the text (bits per byte then count what it drops).
     The folder has the old data or the new, never a mixture. Raises UserError for every mistake in the sources.
     """
     if not 0 < validation_fraction < 1:
         raise UserError(f"validation fraction {validation_fraction}: expected more than 0 and less than 1")
     files = tuple(path.resolve() for path in find_sources(list(sources)))
-    request = Request(files, tokenizer, validation_fraction, text_field, shard_tokens)
+    request = Request(files, tokenizer, validation_fraction, text_field, shard_tokens, lossy_tokenizer)
     return find_prepared(request, Path(out_dir)) or make(request, Path(out_dir), progress or (lambda *_: None))
 
 
@@ -127,7 +132,8 @@ def write_splits(request: Request, working: Path, progress: Progress) -> Manifes
     for name, split in (("training", manifest.train), ("validation", manifest.validation)):
         if split.n_tokens == 0:
             n_documents = manifest.train.n_documents + manifest.validation.n_documents
-            raise UserError(f"the {name} split is empty ({n_documents} documents in all): give more text")
+            documents = "1 document" if n_documents == 1 else f"{n_documents} documents"
+            raise UserError(f"the {name} split is empty ({documents} in all): give more text")
     tokenizer.save(working)
     return manifest
 
@@ -141,8 +147,11 @@ class Tally:
     n_bytes: int = 0
     digest: Any = field(default_factory=hashlib.sha256)
 
-    def add(self, text: str, ids: np.ndarray, end: np.ndarray) -> None:
+    def add(self, text: str, ids: np.ndarray, end: np.ndarray, *, with_ids: bool) -> None:
+        """Append a document. with_ids: its ids enter the digest too, where the text alone does not decide them."""
         content = text.encode()
+        if with_ids:
+            self.digest.update(ids.astype("<u4").tobytes())
         self.digest.update(len(content).to_bytes(8, "little"))
         self.digest.update(content)
         self.n_documents += 1
@@ -164,10 +173,13 @@ def write_once(
     sides = [Tally(ShardWriter(working, name, tokenizer.hash, dtype, request.shard_tokens)) for name in SIDES]
     with sides[0].writer, sides[1].writer:
         for texts in batches(documents_of(request)):
-            for text, ids in zip(texts, tokenizer.encode(texts), strict=True):
+            encoded = tokenizer.encode(texts)
+            if not request.lossy_tokenizer:
+                tokenizer.check_decodes(texts, encoded)
+            for text, ids in zip(texts, encoded, strict=True):
                 place = document_hash(text)
                 closest = min(closest, place)
-                sides[place < threshold].add(text, ids, end)
+                sides[place < threshold].add(text, ids, end, with_ids=tokenizer.name != "bytes")
             progress(sum(s.n_documents for s in sides), sum(s.writer.n_tokens for s in sides))
     return manifest_of(request, tokenizer, sides), closest
 

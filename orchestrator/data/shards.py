@@ -73,11 +73,12 @@ class ShardWriter:
     def close_shard(self) -> None:
         if self.file is None:
             return
-        self.file.flush()
-        os.fsync(self.file.fileno())
-        self.file.close()
-        self.shards.append(Shard(Path(self.file.name).name, self.n_in_shard))
-        self.file, self.n_in_shard = None, 0
+        file, self.file = self.file, None
+        with file:  # closed on a full disk too
+            file.flush()
+            os.fsync(file.fileno())
+        self.shards.append(Shard(Path(file.name).name, self.n_in_shard))
+        self.n_in_shard = 0
 
 
 def open_shard(path: Path, *, tokenizer_hash: str, n_tokens: int) -> np.ndarray:

@@ -1,17 +1,22 @@
 """Where documents come from: JSON lines and plain text, compressed or not, read as a stream. No torch."""
 
+import codecs
 import gzip
 import importlib
 import lzma
-from collections.abc import Callable, Iterator
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, cast
 
 from scalewright.orchestrator.errors import UserError
 
 DEFAULT_CORPUS = "public_domain_en"
-TEXT_DOCUMENT_CHARACTERS = 8192  # plain text has no documents: it is cut at the first paragraph end after this many
+TEXT_DOCUMENT_CHARACTERS = 8192  # plain text has no documents: it is cut at a paragraph's or a line's end after these
+LONGEST_LINE = 2**20  # bytes of plain text that are read at once
 
 
 def open_zstandard(path: Path) -> IO[bytes]:
@@ -39,14 +44,15 @@ def open_plain(path: Path) -> IO[bytes]:
 OPENERS: dict[str, Callable[[Path], IO[bytes]]] = {".xz": open_xz, ".gz": open_gzip, ".zst": open_zstandard}
 
 
-def find_sources(sources: list[str | Path]) -> list[Path]:
-    """Return the files that `sources` name, in order; a folder stands for its .jsonl and .txt files, sorted.
+def find_sources(sources: Sequence[str | Path]) -> list[Path]:
+    """Return the files that `sources` name, in order; a folder stands for the text files in it and its sub-folders,
+    sorted by path, without those whose name begins with a dot.
 
     The word `public_domain_en` is the corpus that comes with the project. Raises UserError for a missing file,
     a folder without text, or no source at all.
     """
     if not sources:
-        raise UserError(f"no source given: name .jsonl or .txt files, or {DEFAULT_CORPUS}")
+        raise UserError(f"no source given: name files ({', '.join(READERS)}), folders or {DEFAULT_CORPUS}")
     return [file for source in sources for file in expand(Path(source))]
 
 
@@ -58,10 +64,32 @@ def expand(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise UserError(f"{path}: no such file or folder (the corpus that comes with the project: {DEFAULT_CORPUS})")
-    files = sorted(file for file in path.iterdir() if file.is_file() and suffix_of_text(file) in READERS)
+    files = [file for file in files_in(path) if suffix_of_text(file) in READERS]
     if not files:
         raise UserError(f"{path}: no {' or '.join(READERS)} file in this folder (nor one with {', '.join(OPENERS)})")
     return files
+
+
+def files_in(folder: Path) -> list[Path]:
+    """List the files below a folder, sorted by path; names that begin with a dot, of files or folders, are left out."""
+    found: list[Path] = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(parent) / name for name in names if not name.startswith(".")]
+    return sorted(found)
+
+
+def what_was_skipped(sources: Sequence[str | Path]) -> list[str]:
+    """Say of each folder how many of its files are read and which kinds are not; nothing where all are read."""
+    lines = []
+    for folder in (Path(source) for source in sources if Path(source).is_dir()):
+        files = files_in(folder)
+        skipped = Counter(suffix_of_text(file) or "no suffix" for file in files if suffix_of_text(file) not in READERS)
+        linked = sum(file.is_symlink() for file in folder.rglob("*") if file.is_dir())
+        if skipped or linked:
+            kinds = [f"{n} {kind}" for kind, n in sorted(skipped.items())] + [f"{linked} linked folders"] * bool(linked)
+            lines.append(f"{folder}: {len(files) - skipped.total()} files are read; skipped: {', '.join(kinds)}")
+    return lines
 
 
 def default_corpus() -> Path:
@@ -70,8 +98,8 @@ def default_corpus() -> Path:
 
 
 def suffix_of_text(path: Path) -> str:
-    """Return the suffix under the compression: `.jsonl` for `a.jsonl.xz`."""
-    return Path(path.stem).suffix if path.suffix in OPENERS else path.suffix
+    """Return the suffix under the compression, in lower case: `.jsonl` for `a.JSONL.xz`."""
+    return (Path(path.stem).suffix if path.suffix.lower() in OPENERS else path.suffix).lower()
 
 
 def kind(path: Path) -> str:
@@ -84,27 +112,45 @@ def kind(path: Path) -> str:
 def read_documents(path: Path, *, field: str = "text") -> Iterator[str]:
     """Yield the documents of one file, streaming.
 
-    A `.jsonl` line is an object whose `field` is the text. Raises UserError with file and line for anything else.
+    A `.jsonl` line is an object whose `field` is the text; a `.json` file holds such lines, or one list of objects.
+    Raises UserError with file and line for anything else.
     """
     reader = READERS[kind(path)]
-    with OPENERS.get(path.suffix, open_plain)(path) as stream:
+    with OPENERS.get(path.suffix.lower(), open_plain)(path) as stream:
         try:
             yield from reader(stream, path, field)
         except (lzma.LZMAError, gzip.BadGzipFile, EOFError) as damage:
             raise UserError(f"{path}: damaged or cut short ({damage})") from damage
 
 
-def read_json_lines(stream: IO[bytes], path: Path, field: str) -> Iterator[str]:
+def read_json_lines(stream: Iterable[bytes], path: Path, field: str) -> Iterator[str]:
     from orjson import JSONDecodeError, loads
 
     for number, line in enumerate(stream, start=1):
-        if not line.strip():
+        content = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+        if not content.strip():
             continue
         try:
-            record = loads(line)
+            record = loads(content)
         except JSONDecodeError as mistake:
             raise UserError(f"{path}:{number}: not a JSON object ({mistake})") from mistake
         yield text_of(record, field, f"{path}:{number}")
+
+
+def read_json(stream: IO[bytes], path: Path, field: str) -> Iterator[str]:
+    """Yield the texts of a list of objects, read whole, or of JSON lines, one by one."""
+    from orjson import JSONDecodeError, loads
+
+    first = stream.readline().removeprefix(codecs.BOM_UTF8)
+    if not first.lstrip().startswith(b"["):
+        yield from read_json_lines(chain([first], stream), path, field)
+        return
+    try:
+        records = loads(first + stream.read())
+    except JSONDecodeError as mistake:
+        raise UserError(f"{path}:{mistake.lineno}: not a list of JSON objects ({mistake.msg})") from mistake
+    for number, record in enumerate(records, start=1):
+        yield text_of(record, field, f"{path}: object {number}")
 
 
 def text_of(record: Any, field: str, where: str) -> str:
@@ -113,32 +159,53 @@ def text_of(record: Any, field: str, where: str) -> str:
     text = record.get(field)
     if isinstance(text, str):
         return text
-    raise UserError(f"{where}: no text under {field!r}; this line has {', '.join(map(repr, record)) or 'no keys'}")
+    if field in record:
+        found = "null" if text is None else TYPES.get(type(text), "something else")
+        raise UserError(f"{where}: {field!r} is {found}, not text")
+    has = ", ".join(map(repr, record)) or "no keys"
+    raise UserError(f"{where}: no text under {field!r}; it has {has} (name the key of the text with `field:`)")
+
+
+TYPES: dict[type, str] = {int: "a number", float: "a number", bool: "a truth value", list: "a list", dict: "an object"}
 
 
 def read_plain_text(stream: IO[bytes], path: Path, field: str) -> Iterator[str]:
-    """Yield pieces of whole paragraphs; `field` has no meaning here."""
+    """Yield pieces of whole paragraphs, or of lines where there are no paragraphs; `field` has no meaning here."""
     lines: list[str] = []
-    n_characters = 0
-    for number, line in enumerate(stream, start=1):
-        text = decode(line, f"{path}:{number}")
+    n_characters, has_paragraph = 0, False
+    for text in decoded_lines(stream, path):
         lines.append(text)
         n_characters += len(text)
-        if n_characters >= TEXT_DOCUMENT_CHARACTERS and not text.strip():
+        ends_paragraph = not text.strip()
+        has_paragraph |= ends_paragraph
+        if n_characters >= TEXT_DOCUMENT_CHARACTERS and (ends_paragraph or not has_paragraph):
             yield "".join(lines)
-            lines, n_characters = [], 0
+            lines, n_characters, has_paragraph = [], 0, False
     if n_characters:
         yield "".join(lines)
 
 
-def decode(line: bytes, where: str) -> str:
+def decoded_lines(stream: IO[bytes], path: Path) -> Iterator[str]:
+    """Yield lines; one of more than LONGEST_LINE bytes comes in parts."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    number = 1
+    while line := stream.readline(LONGEST_LINE):
+        ends = line.endswith(b"\n")
+        try:
+            yield decoder.decode(line, final=ends)
+        except UnicodeDecodeError as mistake:
+            why = f"not UTF-8 text ({mistake.reason} at byte {mistake.start})"
+            raise UserError(f"{path}:{number}: {why}") from mistake
+        number += ends
     try:
-        return line.decode()
+        decoder.decode(b"", final=True)
     except UnicodeDecodeError as mistake:
-        raise UserError(f"{where}: not UTF-8 text ({mistake.reason} at byte {mistake.start})") from mistake
+        raise UserError(f"{path}:{number}: not UTF-8 text ({mistake.reason} at its end)") from mistake
 
 
 READERS: dict[str, Callable[[IO[bytes], Path, str], Iterator[str]]] = {
     ".jsonl": read_json_lines,
+    ".json": read_json,
     ".txt": read_plain_text,
+    ".md": read_plain_text,
 }

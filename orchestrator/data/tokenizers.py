@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -37,6 +38,8 @@ class Tokenizer(Protocol):
 
     def encode(self, documents: Sequence[str]) -> list[np.ndarray]: ...
 
+    def check_decodes(self, documents: Sequence[str], encoded: Sequence[np.ndarray]) -> None: ...
+
     def save(self, folder: Path) -> None: ...
 
 
@@ -58,20 +61,24 @@ class ByteTokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         return bytes(ids).decode(errors="replace")
 
+    def check_decodes(self, documents: Sequence[str], encoded: Sequence[np.ndarray]) -> None:
+        """Check nothing: the ids are the bytes."""
+
     def save(self, folder: Path) -> None:
         """Write nothing: bytes need no file."""
 
 
 class FileTokenizer:
-    """A tokenizer of the `tokenizers` library, from its JSON text."""
+    """A tokenizer of the `tokenizers` library, from its JSON text, without what would cut, fill or vary a document."""
 
     def __init__(self, name: str, text: str) -> None:
         from tokenizers import Tokenizer as Loaded
 
         self.name = name
-        self.text = json.dumps(json.loads(text), sort_keys=True, ensure_ascii=False)
-        self.loaded = Loaded.from_str(text)
-        self.vocab_size = int(self.loaded.get_vocab_size(with_added_tokens=True))
+        self.text = json.dumps(without_settings(json.loads(text)), sort_keys=True, ensure_ascii=False)
+        self.loaded = Loaded.from_str(self.text)
+        # by the largest id, since a vocabulary may have holes
+        self.vocab_size = max(self.loaded.get_vocab(with_added_tokens=True).values()) + 1
         ids = (self.loaded.token_to_id(token) for token in KNOWN_ENDS)
         self.end_id: int | None = next((index for index in ids if index is not None), None)
 
@@ -86,8 +93,32 @@ class FileTokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         return str(self.loaded.decode(list(ids)))
 
+    def check_decodes(self, documents: Sequence[str], encoded: Sequence[np.ndarray]) -> None:
+        """Raise UserError where the ids do not decode to the text whose bytes are counted."""
+        decoded = self.loaded.decode_batch([ids.tolist() for ids in encoded], skip_special_tokens=False)
+        for text, found in zip(documents, decoded, strict=True):
+            if found != text:
+                raise UserError(
+                    f"tokenizer {self.name}: its ids do not decode to the text ({differ(text, found)}), whose bytes "
+                    "bits per byte count; if that is meant: lossy_tokenizer: true"
+                )
+
     def save(self, folder: Path) -> None:
         (folder / TOKENIZER_FILE).write_text(self.text, encoding="utf-8")
+
+
+def without_settings(record: dict[str, Any]) -> dict[str, Any]:
+    """Switch off what a file may ask for besides its vocabulary: truncation, padding and random merges."""
+    model = record["model"]
+    still = {"dropout": None} if isinstance(model, dict) and model.get("dropout") else {}
+    return record | {"truncation": None, "padding": None, "model": model | still}
+
+
+def differ(text: str, found: str) -> str:
+    """Say where two texts part: what bits per byte would count, and what the ids hold."""
+    place = len(os.path.commonprefix([text, found]))
+    start = max(place - 5, 0)
+    return f"character {place + 1}: {text[start : place + 15]!r} comes back as {found[start : place + 15]!r}"
 
 
 def load_tokenizer_file(path: Path, *, name: str | None = None) -> FileTokenizer:

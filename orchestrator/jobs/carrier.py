@@ -12,7 +12,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -21,15 +20,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scalewright.orchestrator.files import read_json, write_json
+from scalewright.orchestrator.files import usable, write_json
 from scalewright.orchestrator.jobs import slurm_commands
 from scalewright.orchestrator.jobs.lanes import run_lanes
-from scalewright.orchestrator.jobs.records import Pack
+from scalewright.orchestrator.jobs.records import BatchStopped, Failed, Finished, Hangs, Pack, Started, runs_in
 from scalewright.orchestrator.jobs.snapshot import check_snapshot
 from scalewright.orchestrator.runs import signals
 from scalewright.orchestrator.runs.job_environment import job_place
 from scalewright.orchestrator.runs.processes import Process
+from scalewright.orchestrator.runs.records import Owner
 from scalewright.orchestrator.runs.run_files import read_run
+from scalewright.orchestrator.talk import say
 from scalewright.orchestrator.train.tasks import rank_of_task
 
 PAYLOADS = {"train": "scalewright.orchestrator.jobs.job", "debug": "scalewright.orchestrator.jobs.debug_payload"}
@@ -64,7 +65,8 @@ def run_job(job_dir: Path) -> dict[str, str]:
     try:
         return run_checked(job_dir, Pack.read(job_dir))
     except Exception as error:
-        write_json(job_dir / "failed.json", {"error": f"{type(error).__name__}: {error}", "time": time.time()})
+        with suppress(OSError):
+            write_json(job_dir / "failed.json", Failed(f"{type(error).__name__}: {error}", time.time()))
         raise
 
 
@@ -76,7 +78,7 @@ def run_checked(job_dir: Path, pack: Pack) -> dict[str, str]:
     run_pack = importlib.import_module(PAYLOADS[pack.payload]).run_pack
     if pack.payload == "train" and rank_of_task(pack.devices):  # a task besides the first trains along, no more
         return run_payload(run_pack, job_dir, pack, job_dir.parent)
-    write_json(job_dir / "started.json", {"process": Process.this().to_dict(), "job": job_place(), "time": time.time()})
+    write_json(job_dir / "started.json", Started(Process.this(), job_place(), time.time()))
 
     def run_watched(folder: Path, part: Pack) -> dict[str, str]:
         start_watching(folder, part)
@@ -104,7 +106,7 @@ def run_payload(
         return run_pack(
             job_dir,
             before_run=lambda run_dir: reason_to_skip(submission_dir, pack, run_dir),
-            after_run=lambda run_dir, outcome, error: note_outcome(submission_dir, pack, run_dir, outcome, error),
+            after_run=lambda run_dir, outcome, error: try_to_note(submission_dir, pack, run_dir, outcome, error),
         )
     except SystemExit as leaving:
         raise RuntimeError(f"the payload left through SystemExit({leaving.code})") from leaving
@@ -118,11 +120,19 @@ def reason_to_skip(submission_dir: Path, pack: Pack, run_dir: Path) -> str | Non
         return "it was asked to stop"
     if why := read_run(run_dir).why_failed():
         return f"its retries are used up: {why}"
-    stopped = read_json(submission_dir / "batch_stopped.json")
-    return str(stopped["message"]) if stopped else None
+    stopped = usable(submission_dir / "batch_stopped.json", BatchStopped)
+    return stopped.message if stopped else None
 
 
 # --- errors: how often, and when to give up --------------------------------------------------------------------------
+
+
+def try_to_note(submission_dir: Path, pack: Pack, run_dir: Path, outcome: str, error: str | None) -> None:
+    """Count an outcome where the disk takes it; the other runs of the pack go on all the same."""
+    try:
+        note_outcome(submission_dir, pack, run_dir, outcome, error)
+    except OSError as trouble:
+        say(f"scalewright: {submission_dir}: the outcome of {run_dir.name} was not counted ({trouble.strerror})")
 
 
 def note_outcome(submission_dir: Path, pack: Pack, run_dir: Path, outcome: str, error: str | None) -> None:
@@ -138,7 +148,7 @@ def note_outcome(submission_dir: Path, pack: Pack, run_dir: Path, outcome: str, 
         return
     first_line = (error or "unknown error").strip().splitlines()[-1]
     message = f"the same error in {n_runs} runs stopped the batch: {first_line}"
-    write_json(submission_dir / "batch_stopped.json", {"message": message, "n_runs": n_runs, "time": time.time()})
+    write_json(submission_dir / "batch_stopped.json", BatchStopped(message, n_runs, time.time()))
     notify(pack, "batch-stopped", message)
 
 
@@ -174,7 +184,7 @@ def conclude(job_dir: Path, pack: Pack, outcomes: dict[str, str]) -> None:
     if retry or no_turn:
         requeue(f"{len(retry)} failed runs to retry, {len(no_turn)} that had no turn")
         return
-    write_json(job_dir / "finished.json", {"outcomes": outcomes, "time": time.time(), "job": job_place()})
+    write_json(job_dir / "finished.json", Finished(outcomes, time.time(), job_place()))
     if all((other / "finished.json").exists() for other in packs_of(job_dir.parent)):
         say_finished(job_dir.parent, pack)
 
@@ -194,7 +204,7 @@ def requeue(why: str) -> None:
     local = os.environ.get("SUBMITIT_EXECUTOR") != "slurm"
     if not callable(handler) or (local and signals.requested()):
         return
-    print(f"scalewright: this job will be started again ({why})", file=sys.stderr, flush=True)
+    say(f"scalewright: this job will be started again ({why})")
     for half_written in Path(os.environ["SUBMITIT_FOLDER"]).glob(f"{job_name()}_submitted.pkl.save_tmp"):
         half_written.unlink()  # of a life that ended in the middle of this; submitit would refuse to go on
     for wait_s in REQUEUE_WAITS_S:
@@ -220,8 +230,8 @@ def leave_before_training(pack: Pack) -> None:
 
 
 def has_begun(pack: Pack) -> bool:
-    owners = (read_json(Path(run_dir) / "owner.json") for run_dir in pack.runs)
-    return any(owner is not None and owner["pid"] == os.getpid() for owner in owners)
+    owners = (usable(Path(run_dir) / "owner.json", Owner) for run_dir in pack.runs)
+    return any(owner is not None and owner.pid == os.getpid() for owner in owners)
 
 
 def watch_for_hang(job_dir: Path, pack: Pack) -> None:
@@ -234,7 +244,7 @@ def watch_for_hang(job_dir: Path, pack: Pack) -> None:
         last = last_sign_of_life(job_dir, pack)
         if time.time() - last > pack.hang_s:
             break
-    print(f"scalewright: no sign of life for {pack.hang_s:.0f} s: this job hangs; where:", file=sys.stderr, flush=True)
+    say(f"scalewright: no sign of life for {pack.hang_s:.0f} s: this job hangs; where:")
     faulthandler.dump_traceback(all_threads=True)
     os._exit(restart_code() if hangs_seen(job_dir) <= pack.retry["errors"] else HANG_EXIT_CODE)
 
@@ -255,13 +265,14 @@ def job_name() -> str:
 
 def hangs_seen(job_dir: Path) -> int:
     """Count this hang and say how many there were at the same place, that is, since the journals last grew in size."""
-    record = read_json(job_dir / "hangs.json") or {"n": 0, "tokens": -1}
+    before = usable(job_dir / "hangs.json", Hangs) or Hangs(0, [])
     pack = Pack.read(job_dir)
     size = sum(path.stat().st_size for run in pack.runs for path in (Path(run) / "ckpt").glob("*"))
     n_done = sum((Path(run) / "DONE.json").exists() for run in pack.runs)
     place = [n_done, max((path.name for run in pack.runs for path in (Path(run) / "ckpt").glob("*")), default=""), size]
-    n_hangs = int(record["n"]) + 1 if record.get("place") == place else 1
-    write_json(job_dir / "hangs.json", {"n": n_hangs, "place": place})
+    n_hangs = before.n + 1 if before.place == place else 1
+    with suppress(OSError):
+        write_json(job_dir / "hangs.json", Hangs(n_hangs, place))
     return n_hangs
 
 
@@ -284,7 +295,8 @@ def say_finished(submission_dir: Path, pack: Pack) -> None:
         (submission_dir / "notified").touch(exist_ok=False)
     except FileExistsError:
         return
-    runs = [Path(run) for folder in packs_of(submission_dir) for run in Pack.read(folder).runs]
+    packs = [folder.name for folder in packs_of(submission_dir)]
+    runs = [run for name in packs for run in runs_in(submission_dir.parent, submission_dir.name, name)]
     n_done = sum((run / "DONE.json").exists() for run in runs)
     notify(pack, "finished", f"submission {pack.submission_id}: {n_done} of {len(runs)} runs have their outcome")
 
@@ -311,4 +323,4 @@ def notify(pack: Pack, event: str, message: str) -> None:
     except subprocess.TimeoutExpired:
         code = f"no answer in {NOTIFY_TIMEOUT_S:.0f} s"
     if code != "exit 0":
-        print(f"scalewright: the notification command {shlex.quote(pack.notify)} failed ({code})", file=sys.stderr)
+        say(f"scalewright: the notification command {shlex.quote(pack.notify)} failed ({code})")

@@ -14,10 +14,11 @@ from scalewright.db import frames
 from scalewright.db.engine import Database
 from scalewright.db.run_states import IN_A_JOB
 from scalewright.db.store import set_run_states
-from scalewright.orchestrator.files import write_json
+from scalewright.orchestrator.files import is_there, write_json
 from scalewright.orchestrator.jobs import local, slurm_commands
-from scalewright.orchestrator.jobs.records import Chunk, Pack, read_chunks
+from scalewright.orchestrator.jobs.records import Chunk, read_chunks, runs_in
 from scalewright.orchestrator.runs.journal import attempts_in
+from scalewright.orchestrator.runs.records import Again, Stop, Why
 from scalewright.orchestrator.study import Study
 
 IDLE = frozenset({"planned", "interrupted", "failed", "unknown", "held", "cancelled"})
@@ -38,14 +39,18 @@ class Target:
 
 @dataclass(frozen=True)
 class Stopped:
-    """What a stop request reached: runs that are stopped already, and runs that stop at their next checkpoint."""
+    """What a stop request reached: runs that are stopped already, and runs that stop at their next checkpoint.
+
+    trouble: why jobs that were to be cancelled are still there, or empty.
+    """
 
     n_now: int
     n_asked: int
     n_over: int
+    trouble: str = ""
 
 
-def stop(target: Target, why: str, *, now: bool = False) -> Stopped:
+def stop(target: Target, why: Why, *, now: bool = False) -> Stopped:
     """Ask runs to stop (`why`: cancel or hold); with `now` their jobs are killed without a checkpoint.
 
     A run that is over stays as it is. Nothing stopped here is started again before `resume`, `retry` or `release`.
@@ -54,12 +59,12 @@ def stop(target: Target, why: str, *, now: bool = False) -> Stopped:
     idle = [run_id for run_id, state in states.items() if state in IDLE]
     busy = [run_id for run_id, state in states.items() if state in IN_A_JOB]
     for run_id in idle + busy:
-        write_json(target.study.run_dir(run_id) / "stop", {"why": why, "time": time.time()})
-    waiting = stop_jobs(target.study, set(busy), now=now)
+        write_json(target.study.run_dir(run_id) / "stop", Stop(why, time.time(), run_id))
+    waiting, trouble = stop_jobs(target.study, set(idle + busy), now=now)
     done = idle + [run_id for run_id in busy if run_id in waiting]
     reason = "cancelled by its user" if why == "cancel" else "held by its user"
     set_run_states(target.database, [(run_id, WISHES[why], reason, {"by": "user"}) for run_id in done])
-    return Stopped(len(done), len(busy) + len(idle) - len(done), len(states) - len(idle) - len(busy))
+    return Stopped(len(done), len(busy) + len(idle) - len(done), len(states) - len(idle) - len(busy), trouble)
 
 
 def states_of(database: Database, run_ids: Sequence[str]) -> dict[str, str]:
@@ -68,51 +73,56 @@ def states_of(database: Database, run_ids: Sequence[str]) -> dict[str, str]:
     return {run_id: states[run_id] for run_id in run_ids}
 
 
-def stop_jobs(study: Study, run_ids: set[str], *, now: bool) -> set[str]:
-    """Reach the jobs of runs; return the runs whose job will not start any more."""
+def stop_jobs(study: Study, run_ids: set[str], *, now: bool) -> tuple[set[str], str]:
+    """Reach the jobs of runs; return the runs whose job will not start any more, and what went wrong."""
     on_slurm: dict[str, set[str]] = {}
     for chunk, pack, runs in packs_with(study, run_ids):
-        if not all(Path(run).name in run_ids or is_over(Path(run)) for run in runs):
+        if not all(run.name in run_ids or is_over(run) for run in runs):
             continue  # the job goes on with its other runs; the stop file reaches those meant
         job = chunk.job_of(pack)
         if chunk.executor != "slurm":
             local.end_jobs(chunk, study.jobs_dir, pack, signal.SIGKILL if now else signal.SIGTERM)
         elif job is not None:
-            on_slurm[job] = {Path(run).name for run in runs} & run_ids
-    ended = take_out_of_queue(set(on_slurm), now=now) if on_slurm else set()
-    return {run_id for job in ended for run_id in on_slurm[job]}
+            on_slurm[job] = {run.name for run in runs} & run_ids
+    ended, trouble = take_out_of_queue(set(on_slurm), now=now) if on_slurm else (set(), "")
+    return {run_id for job in ended for run_id in on_slurm[job]}, trouble
 
 
-def packs_with(study: Study, run_ids: set[str]) -> Iterator[tuple[Chunk, str, list[str]]]:
+def packs_with(study: Study, run_ids: set[str]) -> Iterator[tuple[Chunk, str, list[Path]]]:
     for chunk in read_chunks(study.jobs_dir):
         for pack in chunk.packs:
-            runs = Pack.read(study.jobs_dir / chunk.submission_id / pack).runs
-            if any(Path(run).name in run_ids for run in runs):
+            runs = runs_in(study.jobs_dir, chunk.submission_id, pack)
+            if any(run.name in run_ids for run in runs):
                 yield chunk, pack, runs
 
 
 def is_over(run_dir: Path) -> bool:
-    return (run_dir / "DONE.json").exists()
+    return is_there(run_dir / "DONE.json")
 
 
-def take_out_of_queue(jobs: set[str], *, now: bool) -> set[str]:
-    """Cancel the jobs that wait, with `now` those that run too; return those that are out of the queue.
+def take_out_of_queue(jobs: set[str], *, now: bool) -> tuple[set[str], str]:
+    """Cancel the jobs that wait, with `now` those that run too; return those out of the queue, and why others are not.
 
     Each is named by itself: `scancel --state=PENDING ARRAY_i` takes every waiting element of the array with it (22.05).
     """
-    _, queue = slurm_commands.squeue()
+    reply, queue = slurm_commands.squeue()
+    if not reply.ok:
+        return set(), f"the cluster was not asked to cancel anything, it does not answer ({reply.error})"
     chosen = {one.job for one in queue if one.job in jobs and (now or one.state == "PENDING")}
     if not chosen:
-        return set()
-    slurm_commands.scancel(sorted(chosen))
+        return set(), ""
+    refused = slurm_commands.scancel(sorted(chosen))
     deadline = time.monotonic() + CANCEL_WAIT_S
     while time.monotonic() < deadline:
-        _, queue = slurm_commands.squeue()
+        reply, queue = slurm_commands.squeue()
         left = {one.job for one in queue if one.job in chosen and one.state in ("PENDING", "RUNNING", "COMPLETING")}
+        if not reply.ok:
+            left = chosen
         if not left:
-            return chosen
+            return chosen, ""
         time.sleep(0.2)
-    return chosen - left
+    why = refused or reply.error or f"still there {CANCEL_WAIT_S:.0f} s after scancel"
+    return chosen - left, f"{len(left)} jobs were not cancelled ({why})"
 
 
 def take_back(target: Target, states: Iterable[str]) -> int:
@@ -124,7 +134,7 @@ def take_back(target: Target, states: Iterable[str]) -> int:
         if state not in wanted:
             continue
         n_attempts = len(attempts_in(run_dir)) if run_dir.is_dir() else 0
-        write_json(run_dir / "again.json", {"time": time.time(), "attempts": n_attempts})
+        write_json(run_dir / "again.json", Again(time.time(), n_attempts, run_id))
         (run_dir / "stop").unlink(missing_ok=True)
         changes.append(
             (run_id, "interrupted" if n_attempts else "planned", "asked for again by its user", {"by": "user"})

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scalewright.orchestrator.files import read_json, write_json
+from scalewright.orchestrator.files import usable, write_json
 from scalewright.orchestrator.jobs.records import Pack
 from scalewright.orchestrator.runs import signals
 from scalewright.orchestrator.runs.job_environment import job_place
 from scalewright.orchestrator.runs.journal import Journal
 from scalewright.orchestrator.runs.ownership import Ownership, new_token, take_ownership
 from scalewright.orchestrator.runs.processes import Process
+from scalewright.orchestrator.runs.records import Done
+from scalewright.orchestrator.talk import say
 
 HANG_S = 3600.0
 CHECKPOINTS_KEPT = 2
@@ -80,7 +82,7 @@ def run_pack(
 
 
 def run_one(run_dir: Path) -> tuple[str, str | None]:
-    behaviour = Behaviour(**(read_json(run_dir / "debug.json") or {}))
+    behaviour = usable(run_dir / "debug.json", Behaviour) or Behaviour()
     state = latest_state(run_dir)
     token = new_token()
     journal = Journal.open(run_dir, start_record(run_dir, token, state, behaviour))
@@ -96,7 +98,7 @@ def run_one(run_dir: Path) -> tuple[str, str | None]:
     journal.end(outcome, state.step, tokens, reason=error or outcome, error=error, wall_s=wall_s, train_wall_s=wall_s)
     journal.close()
     if outcome == "completed":
-        owner.finish(done_record(journal.attempt, state, tokens, wall_s))
+        owner.finish(done_record(run_dir.name, journal.attempt, state, tokens, wall_s))
     return outcome, error
 
 
@@ -157,28 +159,35 @@ def misbehave(attempt: int, step: int, behaviour: Behaviour) -> None:
 
 def save(run_dir: Path, journal: Journal, state: State, tokens: int) -> None:
     path = run_dir / "ckpt" / f"step-{state.step:09d}.json"
-    write_json(path, {"step": state.step, "chain": state.chain})
+    try:
+        write_json(path, state, durable=False)
+    except OSError as trouble:  # as training does: a full disk costs the checkpoint, not the run
+        say(f"scalewright: {run_dir}: no checkpoint written ({trouble.strerror})")
+        return
     journal.checkpoint(state.step, tokens, str(path.relative_to(run_dir)), path.stat().st_size)
     for old in sorted(path.parent.glob("step-*.json"))[:-CHECKPOINTS_KEPT]:
         old.unlink(missing_ok=True)
 
 
 def latest_state(run_dir: Path) -> State:
-    saved = sorted((run_dir / "ckpt").glob("step-*.json"))
-    return State(**read_json(saved[-1])) if saved else State()
+    """Read the newest whole checkpoint; a damaged one is passed over for the one before it."""
+    saved = sorted((run_dir / "ckpt").glob("step-*.json"), reverse=True)
+    found = (usable(path, State) for path in saved)
+    return next((state for state in found if state is not None), State())
 
 
-def done_record(attempt: int, state: State, tokens: int, wall_s: float) -> dict[str, Any]:
-    return {
-        "outcome": "completed",
-        "attempt": attempt,
-        "step": state.step,
-        "n_tokens": tokens,
-        "loss_nats": state.loss_nats,
-        "bits_per_byte": state.loss_nats,
-        "wall_s": wall_s,
-        "train_wall_s": wall_s,
-        "tokens_per_s": tokens / max(wall_s, 1e-9),
-        "time": time.time(),
-        "reason": "completed",
-    }
+def done_record(run_id: str, attempt: int, state: State, tokens: int, wall_s: float) -> Done:
+    return Done(
+        outcome="completed",
+        attempt=attempt,
+        step=state.step,
+        n_tokens=tokens,
+        loss_nats=state.loss_nats,
+        bits_per_byte=state.loss_nats,
+        wall_s=wall_s,
+        train_wall_s=wall_s,
+        tokens_per_s=tokens / max(wall_s, 1e-9),
+        time=time.time(),
+        reason="completed",
+        run_id=run_id,
+    )

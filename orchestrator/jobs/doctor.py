@@ -3,7 +3,6 @@
 Knows SLURM's commands and the file system; starts at most one short job, and only when asked to.
 """
 
-import json
 import os
 import re
 import shutil
@@ -14,8 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from scalewright.orchestrator.files import require
 from scalewright.orchestrator.jobs import local
 from scalewright.orchestrator.jobs import slurm_commands as commands
+from scalewright.orchestrator.jobs.doctor_probe import Probe
 
 GOOD, NOTE, BAD = "ok", "note", "bad"
 COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "srun")
@@ -270,18 +271,18 @@ def read_probe(scratch: Path, job: str, sent: float) -> Iterator[Finding]:
             "a job", BAD, f"job {job} did not report in {PROBE_TIMEOUT_S:.0f} s; it said: {said!r}", "see: squeue --me"
         )
         return
-    found = json.loads(report.read_text())
-    yield Finding("a job", GOOD, f"ran on {found['host']}, back after a requeue in {time.time() - sent:.0f} s")
+    found = require(report, Probe)
+    yield Finding("a job", GOOD, f"ran on {found.host}, back after a requeue in {time.time() - sent:.0f} s")
     yield Finding(
         "signal in a job",
-        *good_or("USR2 arrives", found["signal"], "the site blocks signals: checkpoints are by time only"),
+        *good_or("USR2 arrives", found.signal, "the site blocks signals: checkpoints are by time only"),
     )
-    lost = [name for name, there in found["commands"].items() if not there]
+    lost = [name for name, there in found.commands.items() if not there]
     yield Finding(
         "SLURM from a job",
         *good_or("all commands answer", not lost, f"{', '.join(lost)} missing: requeue by the site only"),
     )
-    skew = float(found["clock_skew_s"])
+    skew = found.clock_skew_s
     yield Finding(
         "clock of the node",
         *good_or(f"{skew:+.1f} s", abs(skew) < LARGEST_SKEW_S, f"{skew:+.1f} s off: ask the site for NTP"),

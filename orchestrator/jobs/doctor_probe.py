@@ -10,20 +10,31 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from scalewright.orchestrator.files import read_json, write_json
+from scalewright.orchestrator.files import require, write_json
 from scalewright.orchestrator.runs import signals
 
 WAIT_S = 30.0
 COMMANDS = ("squeue", "scontrol")
 
 
+@dataclass(frozen=True)
+class Probe:
+    """What the job found: its host, whether the signal came, which commands answer, how far the clock is off."""
+
+    host: str
+    signal: bool
+    commands: dict[str, bool]
+    clock_skew_s: float
+
+
 def main(folder: Path) -> None:
     if int(os.environ.get("SLURM_RESTART_COUNT") or 0) == 0:
         first_life(folder)
     else:
-        write_json(folder / "report.json", read_json(folder / "first.json"))
+        write_json(folder / "report.json", require(folder / "first.json", Probe))
 
 
 def first_life(folder: Path) -> None:
@@ -36,16 +47,16 @@ def first_life(folder: Path) -> None:
         time.sleep(0.1)
     (folder / "touched").write_text("")
     there = {name: shutil.which(name) is not None and answers(name) for name in COMMANDS}
-    record = {
-        "host": socket.gethostname(),
-        "signal": signals.received() == signal.SIGUSR2,
-        "commands": there,
-        "clock_skew_s": time.time() - (folder / "touched").stat().st_mtime,
-    }
+    record = Probe(
+        host=socket.gethostname(),
+        signal=signals.received() == signal.SIGUSR2,
+        commands=there,
+        clock_skew_s=time.time() - (folder / "touched").stat().st_mtime,
+    )
     write_json(folder / "first.json", record)
     subprocess.run(["scontrol", "requeue", job], check=False, timeout=60)
     time.sleep(WAIT_S)
-    write_json(folder / "report.json", record | {"commands": there | {"requeue": False}})
+    write_json(folder / "report.json", replace(record, commands=there | {"requeue": False}))
 
 
 def answers(name: str) -> bool:

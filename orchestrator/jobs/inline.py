@@ -12,7 +12,7 @@ from scalewright.orchestrator.runs.processes import Process
 
 def as_jobs(jobs_dir: Path, chunk: Chunk) -> Chunk:
     """Record this process as the job of every pack of the chunk."""
-    started = replace(chunk, jobs=dict.fromkeys(chunk.packs, Process.this().to_dict()))
+    started = replace(chunk, jobs=dict.fromkeys(chunk.packs, Process.this()))
     started.write(jobs_dir)
     return started
 

@@ -60,7 +60,9 @@ class Verdict:
 def judge(run: RunFacts, job: JobFacts, claim: Claim, now: float) -> Verdict | None:
     """Give the state of a claimed run, or None when nothing can be said now and the last state stands."""
     if run.done is not None:
-        verdict = str(run.done["outcome"]), ""
+        verdict = str(run.done.outcome), ""
+    elif run.lost_outcome is not None:
+        verdict = "unknown", run.lost_words
     elif job.state not in ALIVE and run.is_asked_again(claim.created):
         verdict = "interrupted", "asked for again by its user"
     elif job.contradiction:
@@ -162,7 +164,7 @@ DEADLY = {"FAILED", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "EXITED"}
 
 def stopped(run: RunFacts) -> tuple[str, str]:
     """Give the state of a run that somebody asked to stop."""
-    why = str((run.stop or {}).get("why", "pause"))
+    why = run.stop.why if run.stop else "pause"
     return STOPPED_STATES.get(why, "cancelled"), {"cancel": "cancelled by its user", "hold": "held by its user"}.get(
         why, "paused"
     )

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from scalewright.orchestrator.errors import UserError
-from scalewright.orchestrator.files import read_json
-from scalewright.orchestrator.jobs.records import Chunk, Pack, chunk_path
+from scalewright.orchestrator.files import is_there, read_text, usable
+from scalewright.orchestrator.jobs.records import Chunk, Pack, Started, chunk_path
 from scalewright.orchestrator.runs.job_environment import goes_along
 from scalewright.orchestrator.runs.processes import Process
 
@@ -76,8 +76,7 @@ def main(jobs_dir: Path, submission_id: str, uuid: str) -> None:
         process = Process.of(int(job.job_id))
         chunk = replace(
             chunk,
-            jobs=chunk.jobs
-            | {name: process.to_dict() if process else {"pid": int(job.job_id), "host": "", "started": ""}},
+            jobs=chunk.jobs | {name: process or Process("", int(job.job_id), "")},
         )
         chunk.write(jobs_dir)
 
@@ -113,11 +112,12 @@ def is_alive(chunk: Chunk, jobs_dir: Path, pack: str) -> bool | None:
 
     None where the job belongs to another machine, of which nothing can be said from here.
     """
+    started = usable(jobs_dir / chunk.submission_id / pack / "started.json", Started)
     processes = [
         chunk.jobs.get(pack),
-        (read_json(jobs_dir / chunk.submission_id / pack / "started.json") or {}).get("process"),
+        started.process if started else None,
     ]
-    known = [Process.from_dict(record).is_alive() for record in processes if record]
+    known = [process.is_alive() for process in processes if process]
     if any(known):
         return True
     return None if None in known else False
@@ -127,9 +127,9 @@ def start_trouble(chunk: Chunk, jobs_dir: Path, pack: str) -> str:
     """Return the last line of the traceback that kept a job from starting; empty when there is none."""
     submission_dir = jobs_dir / chunk.submission_id
     log = submission_dir / "logs" / f"{chunk.job_of(pack)}_0_log.err"
-    if (submission_dir / pack / "started.json").exists() or not log.exists():
+    if is_there(submission_dir / pack / "started.json"):
         return ""
-    text = log.read_text(errors="replace").rstrip()
+    text = read_text(log).rstrip()
     return text.splitlines()[-1] if "Traceback (most recent call last)" in text else ""
 
 
@@ -138,12 +138,11 @@ def end_jobs(chunk: Chunk, jobs_dir: Path, pack: str, signum: signal.Signals = s
 
     Tell whether the signal was sent.
     """
-    started = read_json(jobs_dir / chunk.submission_id / pack / "started.json")
-    job = Process.from_dict(started["process"]) if started else None
-    if job is not None and job.send(signum):
+    started = usable(jobs_dir / chunk.submission_id / pack / "started.json", Started)
+    if started is not None and started.process.send(signum):
         return True
     controller = chunk.jobs.get(pack)
-    return controller is not None and Process.from_dict(controller).send(signum)
+    return controller is not None and controller.send(signum)
 
 
 if __name__ == "__main__":

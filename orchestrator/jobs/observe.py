@@ -10,16 +10,27 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scalewright.db.engine import Database
+from scalewright.db.errors import CannotWrite
 from scalewright.db.frames import claims, strays
 from scalewright.db.run_states import MAYBE_IN_A_JOB
 from scalewright.db.store import claim_runs, set_run_states
-from scalewright.orchestrator.files import read_json
+from scalewright.orchestrator.files import Broken, is_there, read, usable
 from scalewright.orchestrator.jobs import local
 from scalewright.orchestrator.jobs import slurm_states as slurm_facts
 from scalewright.orchestrator.jobs.carrier import say_finished
 from scalewright.orchestrator.jobs.judge import Claim, JobFacts, Verdict, judge
-from scalewright.orchestrator.jobs.records import Chunk, Pack, read_chunks
-from scalewright.orchestrator.runs.processes import Process
+from scalewright.orchestrator.jobs.records import (
+    BatchStopped,
+    Chunk,
+    Failed,
+    Pack,
+    Submission,
+    broken_files,
+    copied_submissions,
+    read_chunks,
+    read_pack,
+    runs_in,
+)
 from scalewright.orchestrator.runs.run_files import RunFacts, job_name, read_run
 from scalewright.orchestrator.study import Study
 
@@ -36,11 +47,17 @@ class Look:
 
 
 def refresh(study: Study) -> list[str]:
-    """Bring the database up to date: read the journals, then look at the jobs. Returns what a person should be told."""
+    """Bring the database up to date: read the journals, then look at the jobs. Returns what a person should be told.
+
+    Where the database cannot be written (a full disk, an archive) that is said, and what is known can still be read.
+    """
     from scalewright.orchestrator.sync.sync import sync
 
-    receipt = sync(study)
-    return [line for line in (receipt.notice, *look_at_jobs(study)) if line]
+    try:
+        receipt = sync(study)
+        return [line for line in (receipt.notice, *look_at_jobs(study)) if line]
+    except CannotWrite as why:
+        return [str(why)]
 
 
 def look_at_jobs(study: Study) -> list[str]:
@@ -69,9 +86,10 @@ def observe(study: Study, database: Database) -> Look:
         verdicts += found
         if n_open == 0 and not chunk.closed:
             close(study, chunk)
-    verdicts += abandoned(study, claimed, chunks)
+    left, copies = abandoned(study, claimed, chunks)
+    verdicts += left
     set_run_states(database, [(one.run_id, one.state, one.reason, one.evidence) for one in verdicts])
-    return Look(verdicts, talk + batch_messages(study, chunks))
+    return Look(verdicts, talk + copies + batch_messages(study, chunks))
 
 
 def take_in(study: Study, database: Database) -> dict[str, str]:
@@ -83,7 +101,7 @@ def take_in(study: Study, database: Database) -> dict[str, str]:
     if not states:
         return {}
     for chunk in read_chunks(study.jobs_dir):
-        mine = [Path(run).name for name in chunk.packs for run in packed_runs(study, chunk, name)]
+        mine = [run.name for name in chunk.packs for run in runs_in(study.jobs_dir, chunk.submission_id, name)]
         wanted = [run_id for run_id in mine if states.get(run_id) in LOST_STATES]
         if wanted:
             who = chunk.submission_id
@@ -99,9 +117,9 @@ def close(study: Study, chunk: Chunk) -> None:
     """
     replace(chunk, closed=True).write(study.jobs_dir)
     mine = [other for other in read_chunks(study.jobs_dir) if other.submission_id == chunk.submission_id]
-    if not mine:
-        submission_dir = study.jobs_dir / chunk.submission_id
-        say_finished(submission_dir, Pack.read(submission_dir / chunk.packs[0]))
+    pack = read_pack(study.jobs_dir, chunk.submission_id, chunk.packs[0])
+    if not mine and isinstance(pack, Pack):
+        say_finished(study.jobs_dir / chunk.submission_id, pack)
 
 
 def chunks_to_look_at(study: Study, claimed: Mapping[str, tuple[str, str]]) -> list[Chunk]:
@@ -130,11 +148,14 @@ def job_facts(study: Study, chunks: Sequence[Chunk]) -> tuple[dict[tuple[str, st
 def local_facts(study: Study, chunk: Chunk, pack: str) -> JobFacts:
     """Tell what a job of this machine does; one that was never started waits while its submitter lives."""
     if pack not in chunk.jobs:
-        submitter = Process.from_dict(chunk.submitter)
-        return JobFacts("pending") if submitter.is_alive() else JobFacts("ended", "", "it was never started")
+        alive = chunk.submitter is not None and chunk.submitter.is_alive()
+        return JobFacts("pending") if alive else JobFacts("ended", "", "it was never started")
     alive = local.is_alive(chunk, study.jobs_dir, pack)
     if alive is None:
-        return JobFacts("unreachable", reason=f"its processes are on {chunk.submitter.get('host')}")
+        return JobFacts(
+            "unreachable",
+            reason=f"its processes are on {chunk.submitter.host if chunk.submitter else 'another machine'}",
+        )
     if alive:
         return JobFacts("running")
     trouble = local.start_trouble(chunk, study.jobs_dir, pack)
@@ -164,63 +185,86 @@ def judge_chunk(
 
 def claims_of_pack(study: Study, chunk: Chunk, name: str) -> Iterator[tuple[Path, Claim]]:
     submission_dir = study.jobs_dir / chunk.submission_id
-    pack = Pack.read(submission_dir / name)
-    stopped = read_json(submission_dir / "batch_stopped.json")
+    stopped = usable(submission_dir / "batch_stopped.json", BatchStopped)
+    failed = usable(submission_dir / name / "failed.json", Failed)
     claim = Claim(
         submission_id=chunk.submission_id,
         pack=name,
         cluster=chunk.cluster,
         job_id=chunk.job_of(name),
         created=chunk.created,
-        batch_stopped=stopped["message"] if stopped else None,
-        raised=(read_json(submission_dir / name / "failed.json") or {}).get("error"),
-        started=(submission_dir / name / "started.json").exists(),
+        batch_stopped=stopped.message if stopped else None,
+        raised=failed.error if failed else None,
+        started=is_there(submission_dir / name / "started.json"),
     )
-    for run_dir in pack.runs:
-        yield Path(run_dir), claim
+    for run_dir in runs_in(study.jobs_dir, chunk.submission_id, name):
+        yield run_dir, claim
 
 
 def abandoned(
     study: Study,
     claimed: Mapping[str, tuple[str, str]],
     chunks: Sequence[Chunk],
-) -> list[Verdict]:
-    """Judge the runs that are in no job that anybody recorded.
+) -> tuple[list[Verdict], list[str]]:
+    """Judge the runs that are in no job that is known here; say where this study is a copy.
 
-    Those whose submission died before it made a job are free; of the others only their own files can tell.
+    Those whose submission died before it made a job are free, and so are those whose jobs are another study's; where a
+    record of jobs cannot be used they may have one still. Of the others only their own files can tell.
     """
-    in_chunks = {Path(run).name for chunk in chunks for name in chunk.packs for run in packed_runs(study, chunk, name)}
-    found: list[Verdict] = []
-    for run_id, (state, submission) in claimed.items():
-        if state not in MAYBE_IN_A_JOB or run_id in in_chunks or not is_dead(study, submission):
-            continue
-        if state == "claimed":
+    in_chunks = {
+        run.name
+        for chunk in chunks
+        for name in chunk.packs
+        for run in runs_in(study.jobs_dir, chunk.submission_id, name)
+    }
+    left = {run: at for run, at in claimed.items() if at[0] in MAYBE_IN_A_JOB and run not in in_chunks}
+    if not left:
+        return [], []
+    broken = broken_files(study.jobs_dir)
+    copied = copied_submissions(study.jobs_dir, {submission for _, submission in left.values() if submission})
+    found: list[Verdict | None] = []
+    for run_id, (state, submission) in left.items():
+        run = read_run(study.run_dir(run_id))
+        if submission in copied:
+            found.append(
+                judge_alone(run, JobFacts("ended", "", f"submitted in {copied[submission]}, not in this copy"))
+            )
+        elif submission in broken:
+            found.append(judge_unseen(run, broken[submission].within(study.root)))
+        elif is_dead(study, submission) and state == "claimed" and run.done is None:
             found.append(Verdict(run_id, "interrupted", "its submission ended before the job was made", {}))
-        elif verdict := judge_alone(read_run(study.run_dir(run_id))):
-            found.append(verdict)
-    return found
+        elif is_dead(study, submission):
+            found.append(judge_alone(run, JobFacts("absent")))
+    places = sorted(set(copied.values()))
+    there = "jobs submitted there are neither followed nor ended here"
+    talk = [f"this study is a copy of {place}: {there}" for place in places]
+    return [verdict for verdict in found if verdict is not None], talk
 
 
-def judge_alone(run: RunFacts) -> Verdict | None:
-    """Judge a run of whose job no record is left."""
+def judge_unseen(run: RunFacts, trouble: str) -> Verdict | None:
+    """Judge a run whose job nobody can ask for, because its record is broken: what it does itself still counts."""
+    seen = judge_alone(run, JobFacts("unreachable"))
+    why = f"{trouble}; it may have a job still: `retry` when you know that it has none"
+    return seen or Verdict(run.run_id, "unknown", why, {})
+
+
+def judge_alone(run: RunFacts, facts: JobFacts) -> Verdict | None:
+    """Judge a run of whose job no record is left, or none that counts here."""
     job = (run.newest.job if run.newest else None) or {}
     claim = Claim("", "", job.get("cluster"), job_name(job), 0.0, started=run.newest is not None)
-    return judge(run, JobFacts("absent"), claim, time.time())
-
-
-def packed_runs(study: Study, chunk: Chunk, name: str) -> list[str]:
-    return Pack.read(study.jobs_dir / chunk.submission_id / name).runs
+    return judge(run, facts, claim, time.time())
 
 
 def is_dead(study: Study, submission_id: str) -> bool:
     """Tell whether whoever made a submission is gone; of another machine, after a while without a job."""
-    record = read_json(study.jobs_dir / submission_id / "submission.json")
-    if record is None:
+    record = read(study.jobs_dir / submission_id / "submission.json", Submission)
+    if record is None or isinstance(record, Broken):  # of one whose record broke: its chunks would tell
         return True
-    alive = Process.from_dict(record["submitter"]).is_alive()
-    return time.time() - record["created"] > ABANDONED_S if alive is None else not alive
+    alive = record.submitter.is_alive()
+    return time.time() - record.created > ABANDONED_S if alive is None else not alive
 
 
 def batch_messages(study: Study, chunks: Sequence[Chunk]) -> list[str]:
-    records = (read_json(study.jobs_dir / chunk.submission_id / "batch_stopped.json") for chunk in chunks)
-    return sorted({record["message"] for record in records if record})
+    folders = {study.jobs_dir / chunk.submission_id for chunk in chunks}
+    records = (usable(folder / "batch_stopped.json", BatchStopped) for folder in folders)
+    return sorted({record.message for record in records if record})

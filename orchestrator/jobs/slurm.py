@@ -18,6 +18,7 @@ from typing import Any
 
 from scalewright.orchestrator.config.resources import Profile
 from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.files import read_text
 from scalewright.orchestrator.jobs import slurm_commands as commands
 from scalewright.orchestrator.jobs.carrier import Carrier
 from scalewright.orchestrator.jobs.packing import NamedPack, chunks
@@ -222,8 +223,7 @@ def adopt(
         (commands.array_id(job.job) for job in jobs if commands.comment_uuid(job.comment) == chunk.uuid),
         None,
     )
-    if found is None and wrote.exists():
-        found = wrote.read_text().strip() or None
+    found = found or read_text(wrote).strip() or None
     if found is None:
         return None
     adopted = chunk.with_job_id(found, chunk.cluster)

@@ -8,11 +8,16 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from scalewright.orchestrator.talk import say
+
 COMMENT = "scalewright:"
 TIMEOUT_S = 60.0
+LOOK_TIMEOUT_S = 15.0  # of a question whose answer a person waits for
+SAID_AFTER_S = 3.0
 CANCELLED_AT_ONCE = 500
 SQUEUE_FIELDS = ("%i", "%T", "%r", "%N", "%k")
 SACCT_FIELDS = ("JobID", "State", "ExitCode", "End", "NodeList", "Cluster", "Comment")
@@ -30,16 +35,26 @@ class Reply:
 def call(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> Reply:
     """Run one of SLURM's commands; a missing program, a timeout and a refusal are replies that are not ok."""
     env = os.environ | {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
+    words = f"scalewright: asked {command[0]}, no answer yet; waiting {timeout_s:.0f} s at most"
+    patience = threading.Timer(SAID_AFTER_S, say, [words])
+    patience.daemon = True
+    patience.start()
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False, env=env)
     except FileNotFoundError:
         return Reply(False, "", f"{command[0]}: not found on this machine")
     except subprocess.TimeoutExpired:
         return Reply(False, "", f"{command[0]}: no answer in {timeout_s:.0f} s")
+    finally:
+        patience.cancel()
     error = " ".join(done.stderr.split())
     return Reply(
         done.returncode == 0, done.stdout, error or f"{command[0]}: exit {done.returncode}" * (done.returncode != 0)
     )
+
+
+def is_late(reply: Reply) -> bool:
+    return not reply.ok and "no answer in" in reply.error
 
 
 def has_slurm() -> bool:
@@ -74,7 +89,8 @@ class Accounted:
 def squeue() -> tuple[Reply, list[Queued]]:
     """List this user's jobs in one call, those that ended a short while ago too (as long as SLURM keeps them)."""
     reply = call(
-        ["squeue", "--noheader", "--states=all", f"--user={os.getuid()}", f"--format={'|'.join(SQUEUE_FIELDS)}"]
+        ["squeue", "--noheader", "--states=all", f"--user={os.getuid()}", f"--format={'|'.join(SQUEUE_FIELDS)}"],
+        LOOK_TIMEOUT_S,
     )
     return reply, list(parse_squeue(reply.text))
 
@@ -102,7 +118,8 @@ def sacct(job_ids: Iterable[str]) -> tuple[Reply, list[Accounted]]:
             "--parsable2",
             f"--format={','.join(SACCT_FIELDS)}",
             f"--jobs={ids}",
-        ]
+        ],
+        LOOK_TIMEOUT_S,
     )
     return reply, list(parse_sacct(reply.text))
 
@@ -195,10 +212,11 @@ def user_name() -> str:
     return getpass.getuser()
 
 
-def scancel(jobs: Sequence[str]) -> None:
-    """Cancel jobs and array elements; those that are over already are no error."""
-    for start in range(0, len(jobs), CANCELLED_AT_ONCE):
-        call(["scancel", *jobs[start : start + CANCELLED_AT_ONCE]])
+def scancel(jobs: Sequence[str]) -> str:
+    """Cancel jobs and array elements, those that are over already are no error; return what went wrong, or nothing."""
+    parts = (jobs[start : start + CANCELLED_AT_ONCE] for start in range(0, len(jobs), CANCELLED_AT_ONCE))
+    replies = [call(["scancel", *part]) for part in parts]
+    return next((reply.error or "scancel failed" for reply in replies if not reply.ok), "")
 
 
 def scontrol(*arguments: str) -> Reply:

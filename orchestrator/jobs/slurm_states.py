@@ -6,14 +6,15 @@ squeue is the present, sacct -D the past with every incarnation of a requeued jo
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from scalewright.orchestrator.files import is_there, read_text
 from scalewright.orchestrator.jobs import slurm_commands as commands
 from scalewright.orchestrator.jobs.judge import GRACE_S, JobFacts
 from scalewright.orchestrator.jobs.records import Chunk
 from scalewright.orchestrator.jobs.slurm import NEVER_SUBMITTED_S, adopt
-from scalewright.orchestrator.runs.processes import Process
 
 WAITING = frozenset(
     {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
@@ -21,6 +22,7 @@ WAITING = frozenset(
 AT_WORK = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"})
 HELD = re.compile(r"held", re.IGNORECASE)
 NAMED_JOBS = 5
+ANSWERED = "answered"  # its time is that of the last complete answer
 TOLD_TO_END = ("0:12", "0:15", "140:0", "143:0")  # USR2 or TERM while the libraries were still being imported
 LOG_CHARACTERS = 20_000
 OUT_OF_MEMORY = re.compile(r"exceeded memory limit|oom[-_ ]kill|out of memory", re.IGNORECASE)
@@ -49,9 +51,27 @@ def look(jobs_dir: Path, chunks: Sequence[Chunk], now: float | None = None) -> L
         for chunk in kept
         for pack in chunk.packs
     }
-    talk = [] if queue_reply.ok else [f"the cluster does not answer ({queue_reply.error}); states are the last known"]
+    late = [reply for reply in (queue_reply, account_reply) if commands.is_late(reply)]
+    silent = queue_reply if not queue_reply.ok else next(iter(late), None)
+    talk = [f"the cluster does not answer ({silent.error}); states are {last_known(jobs_dir)}"] if silent else []
+    if silent is None:
+        note_answer(jobs_dir)
     talk += held_jobs(kept, queue)
     return Looked(facts, kept, talk)
+
+
+def note_answer(jobs_dir: Path) -> None:
+    """Remember when the cluster last said everything; where that cannot be written, its next silence has no age."""
+    with suppress(OSError):
+        (jobs_dir / ANSWERED).touch()
+
+
+def last_known(jobs_dir: Path) -> str:
+    try:
+        age_s = time.time() - (jobs_dir / ANSWERED).stat().st_mtime
+    except OSError:
+        return "the last known"
+    return f"the last known, of {age_s / 60:.0f} min ago" if age_s >= 60 else f"the last known, of {age_s:.0f} s ago"
 
 
 def held_jobs(chunks: Sequence[Chunk], queue: Sequence[commands.Queued]) -> list[str]:
@@ -90,7 +110,7 @@ def facts_of(chunk: Chunk, pack: str, seen: Seen, jobs_dir: Path) -> JobFacts:
         return facts_of_unsubmitted(chunk, seen.queue_answers, seen.now)
     if job in seen.queued or job in seen.past:
         return combine(seen.queued.get(job), seen.past.get(job, []), seen.queue_answers, seen.now)
-    started = (jobs_dir / chunk.submission_id / pack / "started.json").exists()
+    started = is_there(jobs_dir / chunk.submission_id / pack / "started.json")
     if seen.queue_answers and not started and left_the_queue(chunk, job, seen):
         return JobFacts("ended", "CANCELLED", "taken out of the queue while it waited", by_user=True)
     return JobFacts("absent" if seen.queue_answers else "unreachable")
@@ -113,8 +133,7 @@ def facts_of_unsubmitted(chunk: Chunk, queue_answers: bool, now: float) -> JobFa
     """Nobody knows a job of this chunk: it waits for its submitter, or sbatch never happened."""
     if not queue_answers:
         return JobFacts("unreachable")
-    submitter = Process.from_dict(chunk.submitter)
-    if submitter.is_alive() or now - chunk.created < NEVER_SUBMITTED_S:
+    if (chunk.submitter and chunk.submitter.is_alive()) or now - chunk.created < NEVER_SUBMITTED_S:
         return JobFacts("pending", reason="being submitted")
     return JobFacts("ended", "", "the cluster never got it")
 
@@ -163,7 +182,7 @@ def explained(facts: JobFacts, jobs_dir: Path, chunk: Chunk, pack: str) -> JobFa
     if facts.state != "ended" or facts.code not in ("FAILED", "OUT_OF_MEMORY"):
         return facts
     log = jobs_dir / chunk.submission_id / "logs" / f"{chunk.job_of(pack)}_0_log.err"
-    text = log.read_text(errors="replace")[-LOG_CHARACTERS:] if log.exists() else ""
+    text = read_text(log)[-LOG_CHARACTERS:]
     if facts.code == "OUT_OF_MEMORY" or OUT_OF_MEMORY.search(text):
         return replace(facts, reason=f"out of memory ({facts.reason})" if facts.reason else "out of memory")
     return facts

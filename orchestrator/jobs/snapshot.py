@@ -4,12 +4,12 @@ import hashlib
 import shutil
 import subprocess
 import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scalewright.orchestrator.code import code_root
 from scalewright.orchestrator.errors import UserError
-from scalewright.orchestrator.files import read_json, write_json
+from scalewright.orchestrator.files import usable, write_json
 
 NAMESPACE = "scalewright"
 PACKAGES = ("orchestrator", "models", "fitting", "db")
@@ -53,11 +53,15 @@ def take_snapshot(snapshots_dir: Path, source: Path | None = None) -> Snapshot:
     files = {relative: (source / relative).read_bytes() for relative in code_files(source)}
     content = content_hash(files)
     root = snapshots_dir / content
-    if not (root / RECORD).exists():
+    if not root.exists():
         write_copy(files, root, describe_source(source, root, content, len(files)))
     elif content_of(root) != content:
         raise UserError(f"{root}: this copy of the code was changed; {MEND}")
-    return Snapshot(**read_json(root / RECORD))
+    record = usable(root / RECORD, Snapshot, content=content)
+    if record is None:
+        record = describe_source(source, root, content, len(files))
+        write_json(root / RECORD, record)
+    return replace(record, root=str(root))  # the folder may have been copied or moved with its study
 
 
 def content_of(root: Path) -> str:
@@ -86,12 +90,12 @@ def write_copy(files: dict[str, bytes], root: Path, record: Snapshot) -> None:
         path = temporary / relative
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text)
-    write_json(temporary / RECORD, asdict(record))
+    write_json(temporary / RECORD, record, durable=False)
     try:
         temporary.rename(root)
     except OSError:
         shutil.rmtree(temporary, ignore_errors=True)
-        if not (root / RECORD).exists():
+        if not root.exists():
             raise
 
 

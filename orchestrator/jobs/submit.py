@@ -8,13 +8,14 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from scalewright.db.engine import Database
 from scalewright.db.store import SubmittedJob, claim_runs, record_submission, set_run_states
 from scalewright.orchestrator.code import code_root
 from scalewright.orchestrator.config.resources import Profile, Resources, Retry
 from scalewright.orchestrator.errors import Partial, UserError
-from scalewright.orchestrator.files import read_json, write_json
+from scalewright.orchestrator.files import usable, write_json
 from scalewright.orchestrator.jobs import inline, local, slurm
 from scalewright.orchestrator.jobs.lanes import write_lanes
 from scalewright.orchestrator.jobs.packing import (
@@ -27,15 +28,17 @@ from scalewright.orchestrator.jobs.packing import (
     group,
     take_turns,
 )
-from scalewright.orchestrator.jobs.records import Chunk, Pack, read_chunks
+from scalewright.orchestrator.jobs.records import Chunk, Pack, Place, Submission, read_chunks
 from scalewright.orchestrator.jobs.slurm_commands import Limits
 from scalewright.orchestrator.jobs.snapshot import Snapshot, take_snapshot
 from scalewright.orchestrator.plan.runs import PlannedRun
 from scalewright.orchestrator.runs.processes import Process
+from scalewright.orchestrator.runs.records import Identity, SpecFile, Stop
 from scalewright.orchestrator.runs.spec import SPEC_FORMAT
 from scalewright.orchestrator.study import Study
 
 AUTO_PACK_S = 1800.0
+SIGNS_IN_LOG_PATHS = ("%", "\\")  # SLURM and submitit put the job's id and more in their place
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Receipt:
 
 def submit(study: Study, database: Database, runs: Sequence[PlannedRun], order: Order) -> Receipt:
     """Hand over every run of `runs` that is planned or interrupted; what is done, running or in doubt is left alone."""
-    check_executor(order)
+    check_executor(order, study.root)
     began, submission_id = time.time(), new_submission_id()
     announce(study, submission_id, order)
     snapshot = take_snapshot(study.snapshots_dir)
@@ -88,18 +91,19 @@ def new_submission_id() -> str:
 
 def announce(study: Study, submission_id: str, order: Order) -> None:
     """Say on disk who is about to submit, so that a claim whose maker died can be told from one being made."""
-    record = {
-        "submitter": Process.this().to_dict(),
-        "executor": order.executor,
-        "created": time.time(),
-        "payload": order.payload,
-    }
-    write_json(study.jobs_dir / submission_id / "submission.json", record, durable=True)
+    folder = study.jobs_dir / submission_id
+    folder.mkdir(parents=True)
+    record = Submission(Process.this(), order.executor, time.time(), order.payload, Place.of(study.root))
+    write_json(folder / "submission.json", record)
 
 
-def check_executor(order: Order) -> None:
+def check_executor(order: Order, root: Path) -> None:
     if order.executor not in EXECUTORS:
         raise UserError(f"{order.executor}: not an executor (expected {', '.join(EXECUTORS)})")
+    sign = next((sign for sign in SIGNS_IN_LOG_PATHS if sign in str(root)), None)
+    if sign and order.executor != "debug":
+        reads = f"where jobs write their logs, {sign} does not stand for itself; rename the folder"
+        raise UserError(f"{root}: a study with {sign} in its path cannot be submitted: {reads}")
     if order.executor == "slurm":
         slurm.check_reachable()
 
@@ -111,17 +115,13 @@ def write_spec(study: Study, run: PlannedRun, order: Order, began: float) -> Non
     """
     profile = order.resources.profile(run.profile)
     place = {"threads": profile.threads, "devices": profile.devices, "errors_allowed": order.retry.errors}
-    record = {
-        "format": SPEC_FORMAT,
-        "run_id": run.run_id,
-        "identity": run.spec.to_dict(),
-        "settings": place | run.settings,
-        "planned": run.planned,
-    }
-    write_json(study.run_dir(run.run_id) / "spec.json", record)
-    stop = study.run_dir(run.run_id) / "stop"
-    if (read_json(stop) or {}).get("time", 0.0) < began:
-        stop.unlink(missing_ok=True)
+    run_dir = study.run_dir(run.run_id)
+    identity = Identity(**run.spec.to_dict())
+    record = SpecFile(SPEC_FORMAT, run.run_id, identity, settings=place | run.settings, planned=dict(run.planned))
+    write_json(run_dir / "spec.json", record, durable=False)  # made anew by each submission, before its jobs
+    stop = usable(run_dir / "stop", Stop) or Stop()
+    if stop.time < began:
+        (run_dir / "stop").unlink(missing_ok=True)
 
 
 # --- packs -----------------------------------------------------------------------------------------------------------
@@ -200,9 +200,7 @@ def pack_record(submission_id: str, pack: NamedPack, snapshot: Snapshot, order: 
 
 def new_chunk(submission_id: str, executor: str, packs: Sequence[NamedPack], profile: str = "") -> Chunk:
     names = [pack.name for pack in packs]
-    return Chunk(
-        uuid.uuid4().hex, submission_id, executor, names, time.time(), profile, submitter=Process.this().to_dict()
-    )
+    return Chunk(uuid.uuid4().hex, submission_id, executor, names, time.time(), profile, submitter=Process.this())
 
 
 def submit_local(study: Study, database: Database, submission_id: str, packs: Sequence[NamedPack], order: Order) -> int:

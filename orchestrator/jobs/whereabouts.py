@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from scalewright.orchestrator.files import read_json
-from scalewright.orchestrator.jobs.records import Pack, read_chunks
+from scalewright.orchestrator.files import usable
+from scalewright.orchestrator.jobs.records import read_chunks, runs_in
+from scalewright.orchestrator.runs.records import Owner
 from scalewright.orchestrator.study import Study
 
 
@@ -13,12 +14,12 @@ def whereabouts(study: Study) -> dict[str, str]:
     for chunk in read_chunks(study.jobs_dir):
         for pack in chunk.packs:
             job = chunk.job_of(pack)
-            runs = Pack.read(study.jobs_dir / chunk.submission_id / pack).runs if job else []
-            found |= {Path(run).name: place(Path(run), job or "") for run in runs}
+            runs = runs_in(study.jobs_dir, chunk.submission_id, pack) if job else []
+            found |= {run.name: place(run, job or "") for run in runs}
     return found
 
 
 def place(run_dir: Path, job: str) -> str:
     """Add the host where this job's attempt trains, or trained last."""
-    owner = read_json(run_dir / "owner.json") or {}
-    return f"{job} on {owner['host']}" if owner.get("host") else job
+    owner = usable(run_dir / "owner.json", Owner)
+    return f"{job} on {owner.host}" if owner and owner.host else job

@@ -8,7 +8,7 @@ from typing import Any
 from scalewright.orchestrator.config.axes import AXES, Group
 from scalewright.orchestrator.config.experiment import Experiment
 
-MAX_POINTS = 1_000_000
+MAX_POINTS = 100_000  # more than a day of writing their folders
 
 
 @dataclass(frozen=True)

@@ -45,11 +45,22 @@ def prepare_data(experiment: Experiment, study: Study, *, progress: Progress | N
 
     data, here = experiment.data, Path(experiment.source.file).resolve().parent
     sources, tokenizer = data_sources(experiment, here), tokenizer_name(experiment, here)
-    folder = here / data.dir if data.dir else study.data_dir / folder_name(sources, tokenizer, data.validation)
+    folder = (
+        here / data.dir if data.dir else study.data_dir / folder_name(sources, tokenizer, data.validation, data.field)
+    )
     try:
         if data.dir:
             return read_shards(folder), folder
-        return prepare(sources, tokenizer, folder, validation_fraction=data.validation, progress=progress), folder
+        manifest = prepare(
+            sources,
+            tokenizer,
+            folder,
+            validation_fraction=data.validation,
+            text_field=data.field,
+            lossy_tokenizer=data.lossy_tokenizer,
+            progress=progress,
+        )
+        return manifest, folder
     except UserError as error:
         raise experiment.source.error(("data",), str(error)) from None
 
@@ -71,6 +82,14 @@ def data_sources(experiment: Experiment, here: Path) -> list[str | Path]:
     return [DEFAULT_CORPUS if name in embedded else here / Path(name).expanduser() for name in experiment.data.corpus]
 
 
+def skipped_files(experiment: Experiment) -> list[str]:
+    """Say which files of the corpus' folders are not read."""
+    from scalewright.orchestrator.data.sources import what_was_skipped
+
+    here = Path(experiment.source.file).resolve().parent
+    return [] if experiment.data.dir else what_was_skipped(data_sources(experiment, here))
+
+
 def tokenizer_name(experiment: Experiment, here: Path) -> str:
     """Return the tokenizer as `prepare` takes it: bytes, bpe:SIZE, or the path of a tokenizer file."""
     data = experiment.data
@@ -81,9 +100,9 @@ def tokenizer_name(experiment: Experiment, here: Path) -> str:
     return str(here / Path(data.tokenizer).expanduser())
 
 
-def folder_name(sources: list[str | Path], tokenizer: str, validation: float) -> str:
+def folder_name(sources: list[str | Path], tokenizer: str, validation: float, field: str) -> str:
     """Name a folder for what is asked for, readable, and different for different requests."""
-    request = "\n".join([*map(str, sources), tokenizer, repr(validation)])
+    request = "\n".join([*map(str, sources), tokenizer, repr(validation), *[field] * (field != "text")])
     stem = Path(sources[0]).name.partition(".")[0]
     kind = Path(tokenizer).stem.replace(":", "-")
     return f"{stem}-{kind}-{hashlib.sha256(request.encode()).hexdigest()[:6]}"
@@ -126,18 +145,23 @@ def plan_file(path: str | Path, *, progress: Progress | None = None) -> tuple[Pl
     experiment = load_experiment(path)
     study = study_of(experiment)
     manifest, data_dir = prepare_data(experiment, study, progress=progress)
-    return plan(experiment, manifest, study, data_dir=data_dir), study
+    made = plan(experiment, manifest, study, data_dir=data_dir)
+    return replace(made, warnings=(*skipped_files(experiment), *made.warnings)), study
 
 
 def record(plan: Plan, study: Study) -> "PlanReceipt":
     """Write the experiment and its runs into the study's database; runs that exist are shared, not doubled."""
     from scalewright.db.engine import open_database
     from scalewright.db.store import PlannedRun, record_experiment
+    from scalewright.orchestrator.sync.kept import Plan as KeptPlan
+    from scalewright.orchestrator.sync.kept import keep
 
     shared = ("run_id", "identity", "label", "planned", "settings", "size", "budget", "group", "holdout")
     runs = [PlannedRun(**{name: getattr(run, name) for name in shared}) for run in plan.runs]
     database = open_database(study.database)
     try:
-        return record_experiment(database, plan.experiment.name, plan.experiment.source.text, runs)
+        receipt = record_experiment(database, plan.experiment.name, plan.experiment.source.text, runs)
     finally:
         database.close()
+    keep(study, KeptPlan(plan.experiment.name, plan.experiment.source.text, runs))
+    return receipt

@@ -20,7 +20,7 @@ from scalewright.orchestrator.config.rates import (
     no_laws,
     resolve_rate,
 )
-from scalewright.orchestrator.config.values import Budget
+from scalewright.orchestrator.config.values import MAX_COUNT, Budget
 from scalewright.orchestrator.config.yaml_text import KeyPath
 from scalewright.orchestrator.plan.check import check_run
 from scalewright.orchestrator.plan.expand import Point, expand
@@ -182,6 +182,7 @@ class Planner:
             "unique_tokens": min(n_tokens, self.manifest.train.n_windows(point.context) * point.context),
             "memory_bytes": memory_bytes(model, counts["n_params_total"], point.batch, point.precision),
         }
+        self.check_numbers(point, counts["n_params_total"], n_tokens, planned["memory_bytes"])
         label = label_of(point)
         profile = self.experiment.resources.pick(
             size=point.size, label=point.method, n_params=counts["n_params_non_embedding"]
@@ -191,6 +192,12 @@ class Planner:
         return PlannedRun(
             spec.run_id, spec, settings, planned, label, point.size, point.budget, point.group, point.holdout, profile
         )
+
+    def check_numbers(self, point: Point, n_params_total: int, n_tokens: int, n_bytes: int) -> None:
+        if max(n_params_total, n_tokens, n_bytes) > MAX_COUNT:
+            bill = f"{n_params_total:.1e} parameters, {n_tokens:.1e} tokens, {n_bytes:.1e} bytes of memory"
+            message = f"{bill} at budget {point.budget}; nothing above {MAX_COUNT:.0e} is planned"
+            raise self.experiment.source.error(("sizes", point.size), message)
 
     def tokens(self, point: Point, plain: Mapping[str, Any]) -> int:
         try:

@@ -4,14 +4,14 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from scalewright.orchestrator.analysis.comparisons import DIRECTIONS, PairReading
+from scalewright.orchestrator.analysis.comparisons import PairReading
 from scalewright.orchestrator.report.format import counted, interval, number, percent, times
 from scalewright.orchestrator.report.html import Table
 
 if TYPE_CHECKING:
     from scalewright.fitting.difference import LossDifference
+    from scalewright.fitting.joint.units import Pooled
     from scalewright.fitting.multiplier import Multiplier
-    from scalewright.fitting.pooling import Pooled
     from scalewright.fitting.speedup import SpeedUp
 
 UNIT_WORDS = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds"}
@@ -19,33 +19,33 @@ FASTER, SLOWER, UNCLEAR = "faster", "slower", "no difference shown"
 MOST_COLUMNS = 6  # sizes or budgets that still fit side by side on a page
 BELOW_NOISE = "but within the noise of single runs"
 
+TREND_NOTE = (
+    "A factor below 1 for ten times the parameters or tokens means that the gain shrinks as models or data grow. At a "
+    "new size: the interval in which the speed-up of one more size is expected, from how much the sizes differ."
+)
 SPEED_UP_NOTES = (
-    "Above 1: the method needs less. First direction: what the baseline needs to reach the method's final loss, over "
-    "what the method used. Second: what the baseline used, over what the method needs to reach the baseline's final "
-    "loss. They differ because each uses the slope of another curve.",
-    "Every loss is that of a run trained to the end of its schedule. A curve is the straight line in log-log through "
-    "the final losses of one method at one size; an answer past the budgets that were run is extrapolated.",
-    "Ratios are averaged (geometric mean) over budgets, then over sizes. 95% intervals: the wider of Student's t over "
-    "sizes and the scatter of single runs carried through; the cells (size x budget) of one size count as one.",
+    "Above 1: the method needs less to the same final loss, by this factor. One model is fitted to all runs of both: a "
+    "smooth curve of loss against tokens for each size, on which the method is worth so many times the tokens. So the "
+    "factor is the same read from either method.",
+    "Every loss is that of a run trained to the end of its schedule. 95% intervals: by the likelihood of that model, "
+    "with what runs of one cell (size x budget), one seed, or one method and size share.",
     "FLOPs: each method's own count, extra work included. Seconds: each method's throughput as measured here, with "
     "this code at these sizes: it says nothing about other hardware.",
 )
 
 
 def speed_ups_table(pairs: Sequence[PairReading], refusals: Sequence[str] = ()) -> Table:
-    """One row a comparison and unit: the pooled speed-up in both directions with intervals, and how to read it."""
+    """One row a comparison and unit: the speed-up over all runs with its interval, and how to read it."""
     rows = [ratio_row(pair, unit) for pair in pairs for unit in UNIT_WORDS if pair.ratio(unit)]
     notes = SPEED_UP_NOTES if rows else ()
     return Table("Convergence speed-ups", tuple(rows), (*notes, *[f"Not compared: {line}" for line in refusals]))
 
 
 def ratio_row(pair: PairReading, unit: str) -> dict[str, Any]:
-    needs, uses = (pair.ratio(unit, direction) for direction in DIRECTIONS)
     return {
         **named(pair),
         "measured in": UNIT_WORDS[unit],
-        "baseline needs ÷ method used": ratio_words(needs),
-        "baseline used ÷ method needs": ratio_words(uses),
+        "baseline needs ÷ method needs": ratio_words(pair.ratio(unit)),
         "cells": cell_words(pair),
         "reading": verdict(pair, unit),
     }
@@ -58,11 +58,8 @@ def named(pair: PairReading) -> dict[str, str]:
 
 
 def ratio_words(pooled: "Pooled | None") -> str:
-    """Write a ratio with its interval, or the bound alone where every cell was only a bound."""
-    if pooled is None:
-        return "-"
-    ends = interval(pooled.low or None, pooled.high)
-    return f"{ends} ×" if pooled.n_cells == 0 else f"{times(pooled.ratio)} {ends}"
+    """Write a ratio with its interval."""
+    return "-" if pooled is None else f"{times(pooled.ratio)} {interval(pooled.low or None, pooled.high)}"
 
 
 def cell_words(pair: PairReading) -> str:
@@ -71,24 +68,24 @@ def cell_words(pair: PairReading) -> str:
         return "-"
     n_past = pair.n_extrapolated()
     past = f", {n_past} extrapolated" if n_past else ""
-    bounds = f", {pooled.n_censored} only bounds" if pooled.n_censored else ""
-    return f"{counted(pooled.n_cells, 'cell')} at {counted(pooled.n_groups, 'size')}{past}{bounds}"
+    return f"{counted(pooled.n_cells, 'cell')} at {counted(pooled.n_sizes, 'size')}{past}"
 
 
 def verdict(pair: PairReading, unit: str) -> str:
-    """Say faster or slower only where both directions exclude 1 on the same side."""
-    both = [pooled for direction in DIRECTIONS if (pooled := pair.ratio(unit, direction))]
-    if both and all(pooled.low > 1 for pooled in both):
-        return FASTER
-    return SLOWER if both and all(pooled.high < 1 for pooled in both) else UNCLEAR
+    """Say faster or slower only where the interval excludes 1."""
+    pooled = pair.ratio(unit)
+    if pooled is None:
+        return UNCLEAR
+    return FASTER if pooled.low > 1 else SLOWER if pooled.high < 1 else UNCLEAR
 
 
 def losses_table(pairs: Sequence[PairReading]) -> Table:
     """One row a comparison: how much lower the method's final loss is, beside the scatter of a single run."""
     rows = [loss_row(pair) for pair in pairs]
     note = (
-        "Paired by size, budget and seed; interval: Student's t over the cells' means, or, in a single cell, over its "
-        "seeds (Welch's t where the seeds do not match). Scatter: of the log loss of a single run, from repeated seeds "
+        "The mean over cells (size x budget) that both have. Interval: from the scatter of runs about one model of all "
+        "of them; where there is no such model, Student's t over cells, or in a single cell over its seeds (Welch's t "
+        "where the seeds do not match). Scatter: of the log loss of a single run, from repeated seeds "
         "where there are any, else about each curve's log-log line."
     )
     return Table("Final loss at the same size and budget", tuple(rows), (note,) if rows else ())
@@ -122,16 +119,32 @@ def gap_interval(gap: "LossDifference") -> str:
 
 
 def scale_tables(pairs: Sequence[PairReading]) -> tuple[Table, ...]:
-    """Two tables of tokens-to-loss: by size (does the gain hold as models grow?) and by budget (as data grow?)."""
+    """Three tables of the speed-up in tokens: by size, by budget, and whether it holds as models and data grow."""
     by_size, by_budget = (scale_rows(pairs, key) for key in ("size", "budget"))
     note = (
-        "Tokens the baseline needs for the method's final loss, over the tokens the method used. A trend is real only "
-        "where intervals stand apart; the largest budgets rest on curves drawn past their last point."
+        "From the same model with a factor for each size, or for each budget, in place of one for all. The p value of "
+        "an F test says how well one factor for all would do: below .05 the factors differ."
     )
+    holds = tuple(row for pair in pairs if (row := trend_row(pair)))
     return (
         Table("Speed-up in tokens by size", by_size),
         Table("Speed-up in tokens by budget", by_budget, (note,) if by_budget else ()),
+        Table("Does the speed-up hold?", holds, (TREND_NOTE,) if holds else ()),
     )
+
+
+def trend_row(pair: PairReading) -> dict[str, str]:
+    """Say by what factor the speed-up changes with scale, and what the runs say of a size that was not run."""
+    joint = pair.comparison.joint
+    if joint is None or not (joint.trends or joint.tests):
+        return {}
+    row = named(pair)
+    for trend in joint.trends:
+        row[f"times, for 10x the {trend.along}"] = f"{times(trend.factor)} {interval(trend.low or None, trend.high)}"
+    for test in joint.tests:
+        row[f"same at every {test.against}: p"] = number(test.p_value, 2)
+    unseen = pair.ratio("tokens", "new size")
+    return row | ({"at a new size in this range": ratio_words(unseen)} if unseen else {})
 
 
 def scale_rows(pairs: Sequence[PairReading], key: str) -> tuple[dict[str, str], ...]:

@@ -2,12 +2,13 @@
 
 import base64
 import io
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from scalewright.orchestrator.files import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,7 +84,7 @@ def write_report(report: Report, folder: Path) -> Path:
         write_picture(picture.figure, folder, picture.name)
         encoded[picture.name] = base64.b64encode((folder / f"{picture.name}.png").read_bytes()).decode()
     page = folder / "index.html"
-    write_whole(page, render(report, encoded).encode())
+    write_bytes(page, render(report, encoded).encode(), durable=False)
     return page
 
 
@@ -108,8 +109,8 @@ def write_picture(figure: "Figure", folder: Path, name: str) -> tuple[Path, Path
     """Write one figure as PNG and SVG, the same bytes each time, and return both paths."""
     folder.mkdir(parents=True, exist_ok=True)
     png, svg = folder / f"{name}.png", folder / f"{name}.svg"
-    write_whole(png, saved(figure, format="png", dpi=PNG_DPI, metadata={"Software": None}))
-    write_whole(svg, saved(figure, format="svg", metadata={"Date": None, "Creator": None}))
+    write_bytes(png, saved(figure, format="png", dpi=PNG_DPI, metadata={"Software": None}), durable=False)
+    write_bytes(svg, saved(figure, format="svg", metadata={"Date": None, "Creator": None}), durable=False)
     return png, svg
 
 
@@ -120,13 +121,6 @@ def saved(figure: "Figure", **options: Any) -> bytes:
     with mpl.rc_context({"svg.hashsalt": "scalewright"}):
         figure.savefig(buffer, **options)
     return buffer.getvalue()
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write to a temporary name beside `path`, then rename."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(content)
-    temporary.replace(path)
 
 
 def render(report: Report, encoded: Mapping[str, str]) -> str:

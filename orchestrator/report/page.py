@@ -11,6 +11,13 @@ from scalewright.orchestrator.report.comparison_tables import (
     speed_ups_table,
 )
 from scalewright.orchestrator.report.figures import compute_picture, curve_pictures, speed_up_pictures, tokens_picture
+from scalewright.orchestrator.report.forecast_tables import (
+    forecast_picture,
+    forecast_table,
+    held_out_table,
+    held_out_words,
+    reasons,
+)
 from scalewright.orchestrator.report.format import counted, number
 from scalewright.orchestrator.report.html import Picture, Report, Section, Table, file_label, write_report
 from scalewright.orchestrator.report.law_tables import (
@@ -101,6 +108,7 @@ def build_report(analysis: Analysis) -> Report:
             pictures=(compute_picture(analysis),),
         ),
         Section("fits", "How the laws were fitted", tables=(fits_table(analysis),)),
+        *forecast_sections(analysis),
         Section(
             "runs",
             "Every run",
@@ -116,6 +124,22 @@ def build_report(analysis: Analysis) -> Report:
         warnings=tuple(cautions(analysis)),
         sections=sections,
     )
+
+
+def forecast_sections(analysis: Analysis) -> tuple[Section, ...]:
+    """Tell of runs to come and of runs held out, where there are any."""
+    import pandas as pd
+
+    made, checked = analysis.to_come, analysis.held_out
+    told = [one for one in (checked, made) if one is not None]
+    if not told:
+        return ()
+    tables = [forecast_table(made.rows, reasons(made))] if made is not None else []
+    tables += [held_out_table(checked)] if checked is not None else []
+    text = tuple(held_out_words(checked)) if checked is not None else ()
+    drawn = forecast_picture(pd.concat([one.rows for one in told], ignore_index=True))
+    title = "What larger runs are expected to give"
+    return (Section("forecast", title, text=text, tables=tuple(tables), pictures=(drawn,)),)
 
 
 def run_tables(analysis: Analysis) -> tuple[Table, ...]:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from scalewright import fitting
-from scalewright.orchestrator.report.html import Table, write_whole
+from scalewright.orchestrator.files import usable, write_json
+from scalewright.orchestrator.report.html import Table
 from scalewright.orchestrator.study import Study
 
 NAME = "report.json"
@@ -51,27 +52,39 @@ def code_files() -> list[Path]:
     ]
 
 
+@dataclass(frozen=True)
+class StoredTable:
+    title: str
+    rows: list[dict[str, Any]]
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class StoredPage:
+    """report.json: what a terminal shows of the page; files are its pictures, and last the page itself."""
+
+    key: str
+    tables: list[StoredTable]
+    lines: list[str]
+    files: list[str]
+
+
 def write_page(page: Page, key: str) -> None:
     """Write what a terminal shows of the page, with its key, beside the page; programs may read it too."""
     from scalewright.orchestrator.report.tables import finite
 
-    record = {
-        "key": key,
-        "tables": [asdict(table) for table in page.tables],
-        "lines": page.lines,
-        "files": [path.name for path in page.files],
-    }
-    write_whole(page.path.with_name(NAME), json.dumps(finite(record), indent=1, ensure_ascii=False).encode())
+    tables = [StoredTable(table.title, [dict(row) for row in table.rows], list(table.notes)) for table in page.tables]
+    record = StoredPage(key, tables, list(page.lines), [path.name for path in page.files])
+    write_json(page.path.with_name(NAME), finite(asdict(record)), durable=False)
 
 
 def read_page(folder: Path, key: str) -> Page | None:
     """Return the page in a folder if it was made from `key` and all its files are there, else None."""
-    try:
-        record: dict[str, Any] = json.loads((folder / NAME).read_bytes())
-        files = tuple(folder / name for name in record["files"])
-        if record["key"] != key or not all(path.is_file() for path in files):
-            return None
-        tables = tuple(Table(one["title"], tuple(one["rows"]), tuple(one["notes"])) for one in record["tables"])
-        return Page(tables, tuple(record["lines"]), files, files[-1])
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
+    stored = usable(folder / NAME, StoredPage, key=key)
+    if stored is None or stored.key != key or not stored.files:
         return None
+    files = tuple(folder / name for name in stored.files)
+    if not all(path.is_file() for path in files):
+        return None
+    tables = tuple(Table(one.title, tuple(one.rows), tuple(one.notes)) for one in stored.tables)
+    return Page(tables, tuple(stored.lines), files, files[-1])

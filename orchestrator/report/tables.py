@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from unicodedata import east_asian_width
 
+from scalewright.orchestrator.files import printable
 from scalewright.orchestrator.report.format import short_count
 
 Row = Mapping[str, Any]
@@ -72,12 +73,12 @@ class Column:
 
     @classmethod
     def of(cls, name: str, values: Sequence[Any]) -> "Column":
-        texts = [cell(value) for value in values]
+        texts = [printable(cell(value)) for value in values]
         cells = [
             [text] if len(text) <= WIDEST else textwrap.wrap(text, WIDEST, break_long_words=False) for text in texts
         ]
-        width = max(map(cell_width, [str(name), *(line for lines in cells for line in lines)]))
-        return cls(str(name), cells, width, all(value is None or is_number(value) for value in values))
+        width = max(map(cell_width, [printable(str(name)), *(line for lines in cells for line in lines)]))
+        return cls(printable(str(name)), cells, width, all(value is None or is_number(value) for value in values))
 
     def line(self, text: str) -> str:
         gap = " " * (self.width - cell_width(text))

@@ -82,6 +82,24 @@ def one_learning_rate(analysis: Analysis) -> str:
     )
 
 
+def mixed_settings(analysis: Analysis) -> str:
+    """Runs of one method, size and budget that differ in more than their seed, as where batch is an axis."""
+    from scalewright.fitting.cells import SETTING, TRAINED_WITH
+    from scalewright.fitting.curve import budget_keys, size_keys
+
+    points = analysis.points.frame
+    cells = points.groupby([points["label"], size_keys(points), budget_keys(points)])
+    parting = {*TRAINED_WITH} - {"unique_tokens"}  # which a law of its own takes in
+    known = [c for c in map(str, points) if c in parting or c.startswith(SETTING)]
+    mixed = [c.removeprefix(SETTING) for c in known if (cells[c].nunique(dropna=False) > 1).any()]
+    if not mixed:
+        return ""
+    return (
+        f"Runs of one method, size and budget differ in {listed(mixed)}, and laws and comparisons take them for seeds "
+        "of each other. Give each value an experiment of its own."
+    )
+
+
 def not_annealed(analysis: Analysis) -> str:
     n = sum(exclusion.reason == "not annealed" for exclusion in analysis.points.excluded)
     return f"{counted(n, 'run')} ended before the learning rate had decayed and did not enter." if n else ""
@@ -155,6 +173,7 @@ CHECKS: dict[str, Callable[[Analysis], str]] = {
     "unfinished": not_finished,
     "single seed": single_seed,
     "learning rate": one_learning_rate,
+    "mixed settings": mixed_settings,
     "un-annealed": not_annealed,
     "few steps": few_steps,
     "sizes inverted": sizes_inverted,

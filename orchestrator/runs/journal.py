@@ -9,13 +9,15 @@ import math
 import os
 import re
 import socket
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
+
+from scalewright.orchestrator.files import flush
+from scalewright.orchestrator.talk import say
 
 NAME = re.compile(r"journal\.a([1-9][0-9]{0,8})\.jsonl")
 HEARTBEAT_S = 10.0
@@ -57,7 +59,7 @@ class Journal:
         journal = cls(journal_path(Path(run_dir), attempt), attempt, descriptor)
         written_by = {"attempt": attempt, "time": time.time(), "host": socket.gethostname(), "pid": os.getpid()}
         journal.append({"type": "start", **start, **written_by})
-        make_durable(Path(run_dir))
+        flush(Path(run_dir))
         return journal
 
     def metrics(self, step: int, tokens: int, values: Mapping[str, float]) -> None:
@@ -134,8 +136,7 @@ class Journal:
                 self._last_write = time.monotonic()
         except OSError as trouble:
             if not self._complained:
-                what = f"{self.path}: {trouble.strerror}; training goes on, metrics wait in memory"
-                print(f"scalewright: {what}", file=sys.stderr)
+                say(f"scalewright: {self.path}: {trouble.strerror}; training goes on, metrics wait in memory")
             self._complained = True
         return not self._unwritten
 
@@ -154,7 +155,7 @@ class Journal:
             return
         self.sync_to_disk()
         if self._unwritten:
-            print(f"scalewright: {self.path}: {len(self._unwritten)} bytes could not be written", file=sys.stderr)
+            say(f"scalewright: {self.path}: {len(self._unwritten)} bytes could not be written")
         os.close(self._descriptor)
         self._descriptor = -1
 
@@ -176,12 +177,29 @@ def allocate(run_dir: Path) -> tuple[int, int]:
             attempt += 1
 
 
-def make_durable(folder: Path) -> None:
-    """Make the names in a folder durable, where the file system knows how."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    with contextlib.suppress(OSError):
-        os.fsync(descriptor)
-    os.close(descriptor)
+def is_foreign(first_line: bytes, run_id: str) -> bool:
+    """Tell whether a journal's first line is the start record of another run."""
+    with contextlib.suppress(orjson.JSONDecodeError):
+        start = orjson.loads(first_line)
+        return isinstance(start, dict) and start.get("type") == "start" and start.get("run_id") != run_id
+    return False
+
+
+def is_sound(record: Any) -> bool:
+    """Tell whether what a journal's line holds has the types that `Journal` writes; what is not there is no fault."""
+    if not isinstance(record, dict):
+        return False
+    counts = [record.get(name) for name in ("step", "tokens", "resume_step", "resume_tokens")]
+    if not all(count is None or (type(count) is int and count >= 0) for count in counts):
+        return False
+    if not isinstance(record.get("job", {}), dict):
+        return False
+    is_end, error = record.get("type") == "end", record.get("error")
+    return not is_end or (is_outcome(record.get("outcome")) and (error is None or isinstance(error, str)))
+
+
+def is_outcome(value: Any) -> bool:
+    return isinstance(value, str) and value in OUTCOMES
 
 
 def spelled_out(value: Any) -> Any:

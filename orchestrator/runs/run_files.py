@@ -1,7 +1,8 @@
 """What a run directory says about its run: outcome, attempts, last sign of life, and whether it may be tried again.
 
-Reads files only; no database, no cluster. The budget of retries has its one rule here: attempts that brought a run
-further are free, `errors_allowed` says how many may fail without.
+Reads files only; no database, no cluster. A file that cannot be used is one of `broken`; whatever else the directory
+says still counts. The budget of retries has its one rule here: attempts that brought a run further are free,
+`errors_allowed` says how many may fail without.
 """
 
 import os
@@ -13,8 +14,9 @@ from typing import Any
 
 import orjson
 
-from scalewright.orchestrator.files import read_json
-from scalewright.orchestrator.runs.journal import attempts_in, journal_path
+from scalewright.orchestrator.files import Broken, open_file, read, usable
+from scalewright.orchestrator.runs.journal import attempts_in, is_foreign, is_sound, journal_path
+from scalewright.orchestrator.runs.records import Again, Done, SpecFile, Stop
 
 TAIL_BYTES = 65536
 STUCK_ATTEMPTS = 5
@@ -43,16 +45,26 @@ class AttemptFacts:
 class RunFacts:
     """What is on disk of one run.
 
-    again: a person asked for it again ({"time", "attempts" made before}); errors_allowed: the budget it was last
-    submitted with.
+    again: a person asked for it again; errors_allowed: the budget it was last submitted with; broken: its files that
+    cannot be used.
     """
 
     run_id: str
-    done: dict[str, Any] | None
-    stop: dict[str, Any] | None
+    done: Done | None
+    stop: Stop | None
     attempts: tuple[AttemptFacts, ...]
-    again: dict[str, Any] | None = None
+    again: Again | None = None
     errors_allowed: int = ERRORS_ALLOWED
+    broken: tuple[Broken, ...] = ()
+
+    @property
+    def lost_outcome(self) -> Broken | None:
+        """DONE.json where it is there and cannot be used: the run has an outcome that nobody can read."""
+        return next((one for one in self.broken if one.path.name == "DONE.json"), None)
+
+    @property
+    def lost_words(self) -> str:
+        return lost_words(self.lost_outcome) if self.lost_outcome else ""
 
     @property
     def newest(self) -> AttemptFacts | None:
@@ -81,13 +93,13 @@ class RunFacts:
 
     def is_asked_again(self, since: float) -> bool:
         """Tell whether a person asked for the run after `since`, and no attempt has been made after that."""
-        if self.again is None or float(self.again["time"]) < since:
+        if self.again is None or self.again.time < since:
             return False
-        return self.newest is None or self.newest.attempt <= int(self.again["attempts"])
+        return self.newest is None or self.newest.attempt <= self.again.attempts
 
     def count_vain(self, outcomes: set[str | None]) -> int:
         """Count the attempts that ended so, since one brought the run further or a person forgave them."""
-        count, best, forgiven = 0, 0, int((self.again or {}).get("attempts", 0))
+        count, best, forgiven = 0, 0, self.again.attempts if self.again else 0
         for attempt in self.attempts:
             if attempt.tokens > best:
                 best, count = attempt.tokens, 0
@@ -99,11 +111,29 @@ class RunFacts:
 def read_run(run_dir: Path) -> RunFacts:
     """Read a run directory; one that does not exist is a run without any sign."""
     try:
-        attempts = tuple(read_attempt(run_dir, number) for number in attempts_in(run_dir))
+        found = [read_attempt(run_dir, number) for number in attempts_in(run_dir)]
     except FileNotFoundError:
         return RunFacts(run_dir.name, None, None, ())
-    done, again = read_json(run_dir / "DONE.json"), read_json(run_dir / "again.json")
-    return RunFacts(run_dir.name, done, read_stop(run_dir), attempts, again, read_budget(run_dir, attempts))
+    except OSError as trouble:
+        return RunFacts(run_dir.name, None, None, (), broken=(Broken(run_dir, str(trouble.strerror).lower()),))
+    attempts = tuple(one for one in found if isinstance(one, AttemptFacts))
+    done = read(run_dir / "DONE.json", Done, run_id=run_dir.name)
+    again = read(run_dir / "again.json", Again, run_id=run_dir.name)
+    broken = tuple(one for one in (done, again, *found) if isinstance(one, Broken))
+    return RunFacts(
+        run_id=run_dir.name,
+        done=done if isinstance(done, Done) else None,
+        stop=read_stop(run_dir),
+        attempts=attempts,
+        again=again if isinstance(again, Again) else None,
+        errors_allowed=read_budget(run_dir, attempts),
+        broken=broken,
+    )
+
+
+def lost_words(done: Broken) -> str:
+    """Say what a broken DONE.json means: the run had ended, and what is to be done is a person's choice."""
+    return f"{done.within(done.path.parent.parent.parent)}; put it right, or remove it and `retry`"
 
 
 def job_name(job: Mapping[str, Any]) -> str:
@@ -116,8 +146,9 @@ def read_budget(run_dir: Path, attempts: Sequence[AttemptFacts]) -> int:
     """Read how many errors the run may have; only where it had one."""
     if all(attempt.outcome in ("completed", "stopped") for attempt in attempts):
         return ERRORS_ALLOWED
-    spec = read_json(run_dir / "spec.json") or {}
-    return int((spec.get("settings") or {}).get("errors_allowed", ERRORS_ALLOWED))
+    spec = usable(run_dir / "spec.json", SpecFile)
+    allowed = spec.settings.get("errors_allowed") if spec else None
+    return allowed if isinstance(allowed, int) else ERRORS_ALLOWED
 
 
 def last_line(error: str | None) -> str:
@@ -126,15 +157,21 @@ def last_line(error: str | None) -> str:
     return lines[-1] if lines else "failed without a message"
 
 
-def read_attempt(run_dir: Path, number: int) -> AttemptFacts:
+def read_attempt(run_dir: Path, number: int) -> AttemptFacts | Broken:
     """Read the first line and the last whole lines of a journal; a torn last line is not there yet."""
     path = journal_path(run_dir, number)
-    with path.open("rb") as file:
-        start = parse(file.readline()) or {}
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - TAIL_BYTES))
-        lines = file.read().splitlines()
-        last_sign = os.fstat(file.fileno()).st_mtime
+    try:
+        with open_file(path) as file:
+            first = file.readline(TAIL_BYTES)
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL_BYTES))
+            lines = file.read().splitlines()
+            last_sign = os.fstat(file.fileno()).st_mtime
+    except OSError as trouble:
+        return Broken(path, str(trouble.strerror).lower())
+    if is_foreign(first, run_dir.name):
+        return Broken(path, "it is the journal of another run")
+    start = parse(first) or {}
     last = next((record for record in map(parse, reversed(lines)) if record), start)
     ended = last.get("type") == "end"
     tokens = int(last.get("tokens") or last.get("resume_tokens") or 0)
@@ -150,16 +187,14 @@ def read_attempt(run_dir: Path, number: int) -> AttemptFacts:
 
 
 def parse(line: bytes) -> dict[str, Any] | None:
+    """Return a journal's line as a record whose values are of the types that a journal has, else None."""
     with suppress(orjson.JSONDecodeError):
         record = orjson.loads(line)
-        return record if isinstance(record, dict) else None
+        return record if is_sound(record) else None
     return None
 
 
-def read_stop(run_dir: Path) -> dict[str, Any] | None:
+def read_stop(run_dir: Path) -> Stop | None:
     """Read who asked the run to stop; a stop file without a record was made by hand and means `cancel`."""
-    path = run_dir / "stop"
-    if not path.exists():
-        return None
-    record = parse(path.read_bytes()) if path.exists() else None
-    return record or {"why": "cancel"}
+    found = read(run_dir / "stop", Stop, run_id=run_dir.name)
+    return Stop() if isinstance(found, Broken) else found

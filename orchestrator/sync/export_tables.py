@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from scalewright.db.engine import Database, open_database
 from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.files import replacing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,9 +53,8 @@ def write_table(frame: "pd.DataFrame", target: Path) -> None:
     if write is None:
         known = ", ".join([*WRITERS, *SQLITE_ENDINGS])
         raise UserError(f"{target}: the ending says no format that is known (endings: {known})")
-    unfinished = target.with_name(f".{target.name}.unfinished")
-    write(frame, unfinished)
-    unfinished.rename(target)
+    with replacing(target) as unfinished:
+        write(frame, unfinished)
 
 
 def export_database(db: Database, target: Path) -> str:

@@ -15,6 +15,7 @@ from scalewright.db.rows import to_json
 from scalewright.orchestrator.errors import Partial, UserError
 from scalewright.orchestrator.runs.spec import RUN_ID_CHARACTERS
 from scalewright.orchestrator.study import Study
+from scalewright.orchestrator.sync.kept import Import, keep
 from scalewright.orchestrator.sync.point_cells import (
     UNITS,
     is_nothing,
@@ -141,6 +142,7 @@ def import_file(study: Study, path: Path, name: str, asked: Asked | None = None)
     database = open_database(study.database)
     receipt = record_points(database, name, description, points)
     database.close()
+    keep(study, Import(name, description, points))
     notes = [*repeat_notes(once, again), *suspicions([(row.line, row.values) for row in once])]
     return ImportReceipt(name, receipt.n_new, receipt.n_existing, refused, notes)
 

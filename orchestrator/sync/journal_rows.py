@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from scalewright.db.attempts import LARGEST_WHOLE, JournalPart, real, whole, words
-from scalewright.orchestrator.runs.journal import NON_FINITE, OUTCOMES
+from scalewright.orchestrator.runs.journal import NON_FINITE, is_outcome
 
 EXCERPT_BYTES = 120
 LONGEST_NAME = 200
@@ -64,6 +64,7 @@ def take_start(part: JournalPart, record: Mapping[str, Any], keys: Keys) -> None
         raise ValueError("a start record of another run")
     if whole(record["resume_step"]) is None or record["resume_step"] < 0:
         raise ValueError("resume_step is not a step")
+    check_types(record, START_TYPES)
     part.start = dict(record)
     part.last_time = real(record.get("time"))
 
@@ -118,10 +119,23 @@ def take_heartbeat(part: JournalPart, record: Mapping[str, Any], keys: Keys) -> 
 
 
 def take_end(part: JournalPart, record: Mapping[str, Any], keys: Keys) -> None:
-    if record["outcome"] not in OUTCOMES:
+    if not is_outcome(record["outcome"]):
         raise ValueError(f"{str(record['outcome'])[:40]!r} is not an outcome")
+    check_types(record, END_TYPES)
+    step = step_of(record)
     part.end = dict(record)
-    saw(part, record, step_of(record))
+    saw(part, record, step)
+
+
+START_TYPES: Mapping[str, type] = {"job": dict, "code": dict, "environment": dict, "token": str, "resume_tokens": int}
+END_TYPES: Mapping[str, type] = {"reason": str, "error": str}
+
+
+def check_types(record: Mapping[str, Any], types: Mapping[str, type]) -> None:
+    """Raise ValueError for a value of the wrong type; what is not there, or null, is no fault."""
+    for name, kind in types.items():
+        if record.get(name) is not None and not isinstance(record[name], kind):
+            raise ValueError(f"{name} is {str(record[name])[:40]!r}")
 
 
 READERS: dict[str, Callable[[JournalPart, Mapping[str, Any], Keys], None]] = {
@@ -162,6 +176,11 @@ def step_of(record: Mapping[str, Any]) -> int:
     step = record["step"]
     if type(step) is not int or not 0 <= step < LARGEST_WHOLE:
         raise ValueError("step is not a whole number from 0 on")
+    tokens, at = record.get("tokens"), record.get("time")
+    if tokens is not None and (type(tokens) is not int or not 0 <= tokens < LARGEST_WHOLE):
+        raise ValueError("tokens is not a whole number from 0 on")
+    if at is not None and (not isinstance(at, int | float) or isinstance(at, bool)):
+        raise ValueError("time is not a number")
     return step
 
 

@@ -6,12 +6,12 @@ Everything in a run directory is what an untrusted job wrote: it is parsed as JS
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import orjson
+from sqlalchemy import Connection
 from sqlalchemy.exc import DatabaseError
 
 from scalewright.db.attempts import JournalPart
@@ -22,20 +22,22 @@ from scalewright.db.maintenance import forget_measured
 from scalewright.db.metric_names import MetricKeys
 from scalewright.db.results import evidence_of, refresh_results
 from scalewright.db.rows import insert_runs, run_row
-from scalewright.db.states import change_states
+from scalewright.db.states import StateChange, change_states, states_of
 from scalewright.db.tracked import Tracked, offsets_of, tracked_runs
 from scalewright.db.upgrade import free_name
-from scalewright.orchestrator.runs.journal import LASTING, NAME
-from scalewright.orchestrator.runs.run_files import read_run
-from scalewright.orchestrator.runs.spec import RunSpec
+from scalewright.orchestrator.files import Broken, open_file, read
+from scalewright.orchestrator.runs.journal import NAME, is_foreign
+from scalewright.orchestrator.runs.records import Done, SpecFile, read_spec
+from scalewright.orchestrator.runs.run_files import lost_words, read_run
 from scalewright.orchestrator.study import Study
 from scalewright.orchestrator.sync.journal_rows import note_error, read_lines
+from scalewright.orchestrator.sync.kept import knows_nothing, restore_plans, restore_wishes, restore_words
 from scalewright.orchestrator.sync.next_state import next_state
 
 RUN_DIR = re.compile(r"[0-9a-f]{16}")
 CHUNK_BYTES = 4 << 20
 LONGEST_LINE = 16 << 20
-LARGEST_JSON = 4 << 20
+LONGEST_MESSAGE = 200
 FLUSH_ROWS = 200_000
 FLUSH_PARTS = 1000
 LONGEST_LOG = 32 << 20  # of SQLite, bytes
@@ -46,7 +48,8 @@ POLL_S = 0.1
 class SyncReceipt:
     """What a sync did: counts of runs touched, lines read, metric rows, bad lines and state changes.
 
-    skipped: who else is at work, where nothing was done; notice: what a person should know about the database.
+    skipped: who else is at work, where nothing was done; notice: what a person should know about the database;
+    was_lost: plans and words came back from kept/, but for `not_restored`.
     """
 
     n_runs: int = 0
@@ -58,6 +61,8 @@ class SyncReceipt:
     skipped: str = ""
     notice: str = ""
     anew: bool = False
+    was_lost: bool = False
+    not_restored: list[str] = field(default_factory=list, repr=False)
     touched: set[int] = field(default_factory=set, repr=False)
 
     def summary(self) -> dict[str, Any]:
@@ -74,12 +79,16 @@ class SyncReceipt:
 
 @dataclass(frozen=True)
 class Found:
-    """A run directory with something new in it: journals as (attempt, path, bytes read so far)."""
+    """A run directory with something new in it: journals as (attempt, path, bytes read so far).
+
+    broken: what of it cannot be used.
+    """
 
     run_id: str
     run: int
     journals: list[tuple[int, Path, int]]
-    done: Mapping[str, Any] | None
+    done: Done | None
+    broken: list[Broken]
 
 
 def sync(study: Study, *, wait_s: float = 0.0) -> SyncReceipt:
@@ -97,13 +106,20 @@ def sync(study: Study, *, wait_s: float = 0.0) -> SyncReceipt:
 def rebuild(study: Study, *, wait_s: float = 0.0) -> SyncReceipt:
     """Forget everything measured and read every journal anew; plans, states, fits, tags and notes stay.
 
-    A missing database is made, and a broken SQLite file is put aside first; then plans must be made again, and runs
-    come from their directories. Interrupted, it is finished by any later sync.
+    A missing database is made, and a broken SQLite file is put aside first; then runs come from their directories, and
+    plans, imports, tags, notes and cancels from kept/. Interrupted, it is finished by any later sync.
     """
     put_broken_aside(study.database)
     db = open_database(study.database)
     try:
-        return sync_database(db, study.runs_dir, wait_s=wait_s, anew=True)
+        was_lost = knows_nothing(db)
+        trouble = restore_plans(study, db) if was_lost else []
+        receipt = sync_database(db, study.runs_dir, wait_s=wait_s, anew=True)
+        if was_lost:
+            receipt.not_restored = [*trouble, *restore_words(study, db)]
+            restore_wishes(study, db)
+            receipt.was_lost = True
+        return receipt
     finally:
         db.close()
 
@@ -174,7 +190,8 @@ def ingest(db: Database, runs_dir: Path, owner: Owner, receipt: SyncReceipt) -> 
                 if unstored.n_rows >= FLUSH_ROWS:
                     flush(db, owner, unstored, receipt, runs_dir)
         if found.done is not None:
-            unstored.done[found.run] = found.done
+            unstored.done[found.run] = asdict(found.done)
+        unstored.broken += found.broken
         if len(unstored.parts) + len(unstored.done) >= FLUSH_PARTS:
             flush(db, owner, unstored, receipt, runs_dir)
     flush(db, owner, unstored, receipt, runs_dir)
@@ -186,6 +203,7 @@ class Unstored:
 
     parts: list[JournalPart] = field(default_factory=list)
     done: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    broken: list[Broken] = field(default_factory=list)
     n_rows: int = 0
 
     def add(self, part: JournalPart) -> None:
@@ -195,8 +213,8 @@ class Unstored:
 
 def flush(db: Database, owner: Owner, unstored: Unstored, receipt: SyncReceipt, runs_dir: Path) -> None:
     """Store what was read in one transaction that also proves that the lease is still ours; then forget it."""
-    parts, done = unstored.parts, unstored.done
-    if not parts and not done:
+    parts, done, broken = unstored.parts, unstored.done, unstored.broken
+    if not parts and not done and not broken:
         return
     with db.write() as connection:
         renew(connection, owner)
@@ -206,13 +224,27 @@ def flush(db: Database, owner: Owner, unstored: Unstored, receipt: SyncReceipt, 
         fresh = [one for one in seen if not receipt.anew or one.state == "planned" or one.done]
         changes = [next_state(one, lambda run_id: read_run(runs_dir / run_id)) for one in fresh]
         n_changes = change_states(connection, [change for change in changes if change])
+        n_changes += change_states(connection, lost_outcomes(connection, broken))
+        store_errors(connection, [error_row(one) for one in broken])
     db.shorten_log(LONGEST_LOG)
     receipt.n_changes += n_changes
     receipt.n_rows += unstored.n_rows
     receipt.n_lines += sum(part.n_lines for part in parts)
     receipt.n_errors += sum(len(part.errors) for part in parts)
     receipt.touched |= touched
-    unstored.parts, unstored.done, unstored.n_rows = [], {}, 0
+    unstored.parts, unstored.done, unstored.broken, unstored.n_rows = [], {}, [], 0
+
+
+def lost_outcomes(connection: Connection, broken: Sequence[Broken]) -> list[StateChange]:
+    """Return unknown as the state of runs whose DONE.json cannot be used: they ended, and nobody can read how."""
+    lost = {one.path.parent.name: one for one in broken if one.path.name == "DONE.json"}
+    left_alone = states_of(connection, "cancelled") | states_of(connection, "held") if lost else set()
+    return [StateChange(run, "unknown", lost_words(one)) for run, one in lost.items() if run not in left_alone]
+
+
+def error_row(broken: Broken) -> dict[str, Any]:
+    place = {"run_id": broken.path.parent.name, "file": broken.path.name, "offset": 0, "excerpt": ""}
+    return {**place, "message": f"not usable: {broken.why}"[:LONGEST_MESSAGE]}
 
 
 def find_news(db: Database, runs_dir: Path, owner: Owner) -> Iterator[Found]:
@@ -231,86 +263,80 @@ def find_news(db: Database, runs_dir: Path, owner: Owner) -> Iterator[Found]:
             continue
         read = offsets.get(known[name].run, {})
         if not known[name].is_whole or has_grown(f"{runs_dir}/{name}", read):
-            found = look(db, runs_dir / name, known[name], read)
-            if found.journals or found.done is not None:
+            found = look(runs_dir / name, known[name], read)
+            if found.journals or found.done is not None or found.broken:
                 yield found
 
 
 def has_grown(run_dir: str, offsets: Mapping[int, int]) -> bool:
-    """Tell whether a run that has ended got more: bytes in one of its journals, or a journal of a next attempt.
+    """Tell whether a run that has ended has other journals than those read: longer, shorter, or of a next attempt.
 
     Some microseconds a run, for thousands of them are asked at every sync.
     """
     journals = ((attempt, n_bytes) for attempt, n_bytes in [*offsets.items(), (max(offsets, default=0) + 1, 0)])
-    return any(size_of(f"{run_dir}/journal.a{attempt}.jsonl") > n_bytes for attempt, n_bytes in journals)
+    return any(size_of(f"{run_dir}/journal.a{attempt}.jsonl", n_bytes) != n_bytes for attempt, n_bytes in journals)
 
 
-def size_of(path: str) -> int:
+def size_of(path: str, n_read: int) -> int:
+    """Return the size of a journal; of one that is gone, what was read of it: that stays known."""
     try:
         return os.stat(path).st_size  # noqa: PTH116 - making a Path takes longer than asking
     except OSError:
-        return 0
+        return n_read
 
 
-def look(db: Database, run_dir: Path, run: Tracked, offsets: Mapping[int, int]) -> Found:
-    """Find what is new in one run directory."""
-    journals, done = [], None
-    for entry in os.scandir(run_dir):
-        if match := NAME.fullmatch(entry.name):
-            attempt = int(match[1])
-            if entry.stat().st_size > offsets.get(attempt, 0):
-                journals.append((attempt, Path(entry.path), offsets.get(attempt, 0)))
-        elif entry.name == "DONE.json" and not run.has_done:
-            done = read_json(db, run_dir, entry.name)
-    return Found(run_dir.name, run.run, sorted(journals), done)
+def look(run_dir: Path, run: Tracked, offsets: Mapping[int, int]) -> Found:
+    """Find what is new in one run directory.
+
+    A journal that is shorter than what was read of it is read from its beginning: it was put in place of the one that
+    was read, or lost its end, and what is written to it from now on must not be missed.
+    """
+    journals: list[tuple[int, Path, int]] = []
+    done: Done | Broken | None = None
+    try:
+        for entry in os.scandir(run_dir):
+            if match := NAME.fullmatch(entry.name):
+                attempt, size = int(match[1]), entry.stat().st_size
+                n_read = offsets.get(attempt, 0)
+                if size != n_read:
+                    journals.append((attempt, Path(entry.path), n_read if size > n_read else 0))
+            elif entry.name == "DONE.json" and not run.has_done:
+                done = read(Path(entry.path), Done, run_id=run_dir.name)
+    except OSError as trouble:
+        return Found(run_dir.name, run.run, [], None, [Broken(run_dir, str(trouble.strerror).lower())])
+    broken = [done] if isinstance(done, Broken) else []
+    return Found(run_dir.name, run.run, sorted(journals), done if isinstance(done, Done) else None, broken)
 
 
 def register(db: Database, owner: Owner, runs_dir: Path, run_ids: list[str]) -> None:
     """Add runs that only their directories know (a lost database); what identifies them must give their id."""
+    specs = [read_spec(runs_dir / run_id) for run_id in run_ids]
+    broken = [one for one in specs if isinstance(one, Broken)]
     rows = []
-    for run_id in run_ids:
-        spec = read_json(db, runs_dir / run_id, "spec.json")
-        if spec is not None:
-            rows.append(run_row(run_id, spec["identity"], spec.get("planned") or {}, spec.get("settings") or {}))
+    for one in specs:
+        if isinstance(one, SpecFile):
+            try:
+                rows.append(run_row(one.run_id, one.spec.to_dict(), one.planned, one.settings))
+            except (ValueError, TypeError, KeyError, AttributeError) as trouble:
+                broken.append(Broken(runs_dir / one.run_id / "spec.json", str(trouble)))
     with db.write() as connection:
         renew(connection, owner)
         insert_runs(connection, rows)
-
-
-def read_json(db: Database, run_dir: Path, name: str) -> dict[str, Any] | None:
-    """Read a small JSON object of a run directory; where it is none, note that and return None."""
-    try:
-        with (run_dir / name).open("rb") as file:
-            content = orjson.loads(file.read(LARGEST_JSON))
-        CHECKS[name](run_dir.name, content)
-    except FileNotFoundError:
-        return None
-    except (ValueError, TypeError, KeyError, AttributeError) as trouble:
-        error = {"run_id": run_dir.name, "file": name, "offset": 0, "excerpt": ""}
-        with db.write() as connection:
-            store_errors(connection, [{**error, "message": f"not usable: {trouble}"[:200]}])
-        return None
-    return dict(content)
-
-
-def check_spec(run_id: str, content: Mapping[str, Any]) -> None:
-    """Raise ValueError unless what identifies the run gives its id, so that no directory can pass for another run."""
-    if RunSpec.from_dict(content["identity"]).run_id != run_id:
-        raise ValueError("the identity in it is that of another run")
-    run_row(run_id, content["identity"], content.get("planned") or {}, content.get("settings") or {})
-
-
-def check_done(run_id: str, content: Mapping[str, Any]) -> None:
-    if content["outcome"] not in LASTING:
-        raise ValueError("outcome is neither completed nor diverged")
-
-
-CHECKS = {"spec.json": check_spec, "DONE.json": check_done}
+        store_errors(connection, [error_row(one) for one in broken])
 
 
 def read_journal(found: Found, attempt: int, path: Path, offset: int, keys: MetricKeys) -> Iterator[JournalPart]:
     """Yield the new whole lines of a journal, a few megabytes at a time; a torn last line is left for later."""
-    with path.open("rb") as file:
+    try:
+        file = open_file(path)
+    except OSError as trouble:
+        yield unreadable(found, attempt, offset, offset, str(trouble.strerror).lower())
+        return
+    with file:
+        if is_foreign(file.readline(LONGEST_LINE), found.run_id):
+            size = file.seek(0, os.SEEK_END)
+            yield unreadable(found, attempt, offset, size, "the journal of another run: nothing of it counts")
+            return
         file.seek(offset)
         for chunk, n_skipped in whole_lines(file):
             part = JournalPart(found.run, found.run_id, attempt, offset, offset)
@@ -321,6 +347,13 @@ def read_journal(found: Found, attempt: int, path: Path, offset: int, keys: Metr
                 read_lines(part, chunk, keys)
             offset = part.n_bytes
             yield part
+
+
+def unreadable(found: Found, attempt: int, offset: int, n_bytes: int, why: str) -> JournalPart:
+    """Return the part of a journal that says only why nothing of it was taken."""
+    part = JournalPart(found.run, found.run_id, attempt, offset, n_bytes, n_lines=int(n_bytes > offset))
+    note_error(part, 0, b"", why)
+    return part
 
 
 def whole_lines(file: BinaryIO) -> Iterator[tuple[bytes, int]]:

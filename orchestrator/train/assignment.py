@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scalewright.orchestrator.errors import UserError
-from scalewright.orchestrator.files import read_json
+from scalewright.orchestrator.files import Broken, UnusableFile
+from scalewright.orchestrator.runs.records import read_spec
 from scalewright.orchestrator.runs.spec import RunSpec
 from scalewright.orchestrator.runs.training_spec import Settings, TrainingSpec, read_settings, read_training
 
@@ -27,17 +28,15 @@ class Assignment:
 
 def read_assignment(run_dir: Path) -> Assignment:
     """Read spec.json; raises UserError when it is missing or does not hold what its run id stands for."""
-    path = run_dir / "spec.json"
-    record = read_json(path)
-    if record is None:
-        raise UserError(f"{path}: no such file")
-    spec = RunSpec.from_dict(record["identity"])
-    if spec.run_id != record["run_id"]:
-        raise UserError(f"{path}: holds the identity of run {spec.run_id}, not of {record['run_id']}")
+    path, found = run_dir / "spec.json", read_spec(run_dir)
+    if found is None or isinstance(found, Broken):
+        raise UnusableFile(str(found or f"{path}: no such file"))
+    spec = found.spec
     if spec.parent is not None:
         raise UserError(f"{path}: a run that branches from another cannot be trained by this version")
-    flops_per_token = float(record.get("planned", {}).get("flops_per_token") or 0)
     training = read_training(spec.training, f"{path}: training")
-    return Assignment(
-        run_dir, spec.run_id, spec, training, read_settings(record["settings"], f"{path}: settings"), flops_per_token
-    )
+    settings = read_settings(found.settings, f"{path}: settings")
+    planned = found.planned.get("flops_per_token")
+    if planned is not None and not isinstance(planned, int | float):
+        raise UnusableFile(f"{path}: planned.flops_per_token is not a number")
+    return Assignment(run_dir, spec.run_id, spec, training, settings, float(planned or 0))

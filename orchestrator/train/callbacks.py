@@ -1,7 +1,6 @@
 """What happens between chunks of steps, one callback each: metrics, evaluations, diagnostics, checkpoints, the end."""
 
 import math
-import sys
 import time
 from collections.abc import Callable
 
@@ -11,6 +10,7 @@ from lightning.pytorch import Callback, Trainer
 from scalewright.models.diagnostics import collect
 from scalewright.orchestrator.runs.journal import Journal
 from scalewright.orchestrator.runs.ownership import Ownership
+from scalewright.orchestrator.talk import say
 from scalewright.orchestrator.train import checkpoint
 from scalewright.orchestrator.train.assignment import Assignment
 from scalewright.orchestrator.train.evaluate import Validation
@@ -209,7 +209,7 @@ class Keeper(Callback):
             path, n_bytes = checkpoint.save(self.job.run_dir, record)
         except OSError as trouble:
             if not self.complained:
-                print(f"scalewright: {self.job.run_dir}: no checkpoint written ({trouble.strerror})", file=sys.stderr)
+                say(f"scalewright: {self.job.run_dir}: no checkpoint written ({trouble.strerror})")
             self.complained = True
             return
         self.journal.checkpoint(progress.step, progress.tokens, path.relative_to(self.job.run_dir), n_bytes)

@@ -4,7 +4,6 @@ ckpt/step-{step}.pt holds {format, run_id, step, tokens, model, optimizer, progr
 """
 
 import io
-import os
 import pickle
 import re
 from collections.abc import Iterator
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from scalewright.orchestrator.files import write_bytes
 
 FORMAT = 1
 KEPT = 2
@@ -37,7 +38,7 @@ def save(run_dir: Path, record: dict[str, Any]) -> tuple[Path, int]:
     path = path_of(run_dir, record["step"])
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, **record}, buffer)
-    write_durably(path, buffer.getbuffer())
+    write_bytes(path, buffer.getbuffer())
     for old in list(checkpoints(run_dir))[KEPT:]:
         old.unlink(missing_ok=True)
     return path, buffer.tell()
@@ -45,21 +46,6 @@ def save(run_dir: Path, record: dict[str, Any]) -> tuple[Path, int]:
 
 def path_of(run_dir: Path, step: int) -> Path:
     return run_dir / "ckpt" / f"step-{step:09d}.pt"
-
-
-def write_durably(path: Path, content: memoryview) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    os.fsync(folder)
-    os.close(folder)
 
 
 def checkpoints(run_dir: Path) -> Iterator[Path]:

@@ -1,7 +1,6 @@
 """Questions to a finished run, and its weights as a stock checkpoint. Reads run directories; torch inside."""
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from scalewright.models.inspection import can_fold, factor_errors, layer_importa
 from scalewright.models.transformer import Transformer
 from scalewright.orchestrator.data.tokenizers import TOKENIZER_FILE
 from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.files import write_bytes
 from scalewright.orchestrator.runs.spec import match
 from scalewright.orchestrator.study import Study
 from scalewright.orchestrator.train import checkpoint, process
@@ -105,15 +105,9 @@ def export_checkpoint(study: Study, prefix: str, into: Path | None = None) -> Pa
     stock = to_llama(loaded.model.float())
     folder = into or study.root / "export" / loaded.job.run_id
     folder.mkdir(parents=True, exist_ok=True)
-    write(folder / "model.safetensors", save(stock.tensors, metadata={"format": "pt"}))
-    write(folder / "config.json", (json.dumps(stock.config, indent=2) + "\n").encode())
+    write_bytes(folder / "model.safetensors", save(stock.tensors, metadata={"format": "pt"}))
+    write_bytes(folder / "config.json", (json.dumps(stock.config, indent=2) + "\n").encode())
     tokenizer = Path(loaded.job.settings.data_dir) / TOKENIZER_FILE
     if tokenizer.is_file():
-        write(folder / TOKENIZER_FILE, tokenizer.read_bytes())
+        write_bytes(folder / TOKENIZER_FILE, tokenizer.read_bytes())
     return folder
-
-
-def write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(content)
-    temporary.replace(path)

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scalewright.orchestrator.talk import say
+
 MOST_WAITING = 10_000  # records; more are dropped, never waited for
 MOST_AT_ONCE = 100  # records
 MOST_METRICS = 1000  # in a call, MLflow's own limit
@@ -162,7 +164,7 @@ class Mirror:
         self._has_complained = True
         words = " ".join(what.split())
         short = words if len(words) <= LONGEST_COMPLAINT else f"{words[:LONGEST_COMPLAINT]} ..."
-        print(f"scalewright: mirror {self.name}: {short}; the run goes on without it", file=sys.stderr, flush=True)
+        say(f"scalewright: mirror {self.name}: {short}; the run goes on without it")
 
 
 def serve(lines: Iterable[bytes], say_ready: Callable[[], object]) -> None:

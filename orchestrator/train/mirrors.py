@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from scalewright.orchestrator.code import code_root
 from scalewright.orchestrator.runs.journal import Journal
+from scalewright.orchestrator.talk import say
 
 PROGRAM = (sys.executable, "-m", "scalewright.orchestrator.train.mirror_process")
 FIRST_WAIT_S = 20.0  # at most, until the loggers are imported: else that would count as training time
@@ -120,7 +121,7 @@ class Mirrors:
 
     def _say(self, what: str) -> None:
         words = f"mirrors ({self.names}): {what}"
-        print(f"scalewright: {words}; the run goes on without them", file=sys.stderr, flush=True)
+        say(f"scalewright: {words}; the run goes on without them")
 
 
 class MirroredJournal:

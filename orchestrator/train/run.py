@@ -7,16 +7,17 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning
 import torch
 
-from scalewright.orchestrator.files import read_json
+from scalewright.orchestrator.files import Broken, UnusableFile, read
 from scalewright.orchestrator.runs import signals
 from scalewright.orchestrator.runs.job_environment import job_place
 from scalewright.orchestrator.runs.journal import LASTING, Journal
 from scalewright.orchestrator.runs.ownership import Ownership, new_token, take_ownership
+from scalewright.orchestrator.runs.records import Done, Outcome
 from scalewright.orchestrator.runs.run_files import read_run
 from scalewright.orchestrator.train import checkpoint, process
 from scalewright.orchestrator.train.assemble import build_model, open_data, open_validation, recipe_of, run_trainer
@@ -49,9 +50,11 @@ def train(
     and raised again. code: commit, dirty and snapshot, for the journal. threads: of each process, instead of the
     settings'. ranks: the processes that train it together; this one is the first.
     """
-    done = read_json(Path(run_dir) / "DONE.json")
+    done = read(Path(run_dir) / "DONE.json", Done, run_id=Path(run_dir).name)
+    if isinstance(done, Broken):
+        raise UnusableFile(f"{done}; remove it and the run goes on from its checkpoint")
     if done is not None:
-        return str(done["outcome"])
+        return done.outcome
     clock = Clock()
     try:
         job = read_assignment(Path(run_dir))
@@ -210,20 +213,21 @@ def conclude(progress: Progress, owner: Ownership, journal: Journal, keeper: Kee
         train_wall_s=times["train_wall_s"],
     )
     if progress.outcome in LASTING:
-        owner.finish(done_record(journal.attempt, progress, times))
+        owner.finish(done_record(owner.run_dir.name, journal.attempt, progress, times))
     return progress.outcome
 
 
-def done_record(attempt: int, progress: Progress, times: dict[str, float]) -> dict[str, Any]:
-    return {
-        "outcome": progress.outcome,
-        "attempt": attempt,
-        "step": progress.step,
-        "n_tokens": progress.tokens,
-        "loss_nats": progress.final.get("loss_nats"),
-        "bits_per_byte": progress.final.get("bits_per_byte"),
-        "tokens_per_s": progress.tokens / progress.train_wall_s if progress.train_wall_s else None,
-        "time": time.time(),
-        "reason": progress.reason,
+def done_record(run_id: str, attempt: int, progress: Progress, times: dict[str, float]) -> Done:
+    return Done(
+        outcome=cast(Outcome, progress.outcome),
+        attempt=attempt,
+        step=progress.step,
+        n_tokens=progress.tokens,
+        loss_nats=progress.final.get("loss_nats"),
+        bits_per_byte=progress.final.get("bits_per_byte"),
+        tokens_per_s=progress.tokens / progress.train_wall_s if progress.train_wall_s else None,
+        time=time.time(),
+        reason=progress.reason,
+        run_id=run_id,
         **times,
-    }
+    )

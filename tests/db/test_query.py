@@ -133,3 +133,12 @@ def test_parameters_are_read_as_numbers_where_they_are(pairs, expected):
 def test_a_parameter_without_a_name_is_refused(pair):
     with pytest.raises(DbError, match="expected name=value"):
         parse_parameters([pair])
+
+
+def test_a_question_without_an_end_ends_at_its_time_limit_and_the_next_one_is_answered(readable):
+    endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
+    with pytest.raises(DbError, match=r"^query: no answer within 0\.3 s; give it more with --time-limit"):
+        run_query(readable, endless, limit_s=0.3)
+    assert run_query(readable, "SELECT 1 AS a").rows == [(1,)]
+    with pytest.raises(DbError, match="interrupted"):
+        run_query(readable, "SELECT interrupted FROM runs")  # a column that is not there, no matter of time

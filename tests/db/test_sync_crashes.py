@@ -16,6 +16,7 @@ from sqlalchemy import text
 from scalewright.db import frames, lease
 from scalewright.db.content import content_hash
 from scalewright.db.engine import open_database
+from scalewright.db.errors import CannotWrite
 from scalewright.orchestrator.study import Study
 from scalewright.orchestrator.sync import sync as sync_module
 from scalewright.orchestrator.sync.sync import rebuild, sync_database
@@ -296,11 +297,9 @@ def test_writes_that_stop_in_the_middle_of_a_line_are_continued_there(db, folder
 
 
 def test_a_full_disk_at_the_database_costs_nothing_but_the_sync(small_disk, folder, rows_of):
-    from sqlalchemy.exc import DatabaseError
-
     fill(folder, n_runs=2, n_steps=15_000)
     database = open_database_on(small_disk)
-    with pytest.raises(DatabaseError, match="disk is full|disk I/O"):
+    with pytest.raises(CannotWrite, match="the disk of .* is full"):
         sync_database(database, folder.runs_dir)
     subprocess.run(["mount", "-o", "remount,size=50m", str(small_disk)], check=True)
     assert sync_database(database, folder.runs_dir).skipped == ""

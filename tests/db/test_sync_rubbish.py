@@ -1,6 +1,7 @@
 """What stands in a run directory and makes no sense is recorded and passed: lines, specs, results, other files."""
 
 import json
+import os
 
 import pytest
 
@@ -31,6 +32,15 @@ BAD_LINES = [
     b'{"type":"evaluation","step":7,"split":"","values":{}}',
     b'{"type":"end","step":7,"outcome":"glorious"}',
     b'{"type":"start","run_id":"x","resume_step":0}',
+    b'{"type":"end","step":7,"tokens":5}',
+    b'{"type":"end","step":7,"outcome":{}}',
+    b'{"type":"end","step":7,"outcome":"failed","error":7}',
+    b'{"type":"end","step":"x","outcome":"failed"}',
+    b'{"type":"metrics","step":7,"tokens":"many","values":{"loss_nats":1.0}}',
+    b'{"type":"metrics","step":7,"tokens":-5,"values":{"loss_nats":1.0}}',
+    b'{"type":"metrics","step":7,"time":"noon","values":{"loss_nats":1.0}}',
+    b'{"type":"evaluation","step":7,"tokens":{},"values":{"loss_nats":1.0}}',
+    b'{"type":"heartbeat","step":7,"tokens":true}',
     b'{"type":"metrics","step":7,"values":{"a":' + b"[" * 5000 + b"}}",
     b"\xff\xfe\x00",
     b'{"type":"metrics","step":7',
@@ -103,6 +113,60 @@ def test_zero_bytes_before_a_record_do_not_cost_the_record(db, folder, values_of
     assert values_of(db, run_dir.name) == {1: 10.0, 2: 0.5}
 
 
+@pytest.mark.parametrize("job", ["text", [], 7])
+def test_a_start_record_of_wrong_types_costs_what_it_says_and_not_the_attempt(db, folder, rows_of, values_of, job):
+    run_dir = folder.run()
+    path = folder.write(run_dir, [1, 2]).path
+    start, *rest = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(json.dumps(json.loads(start) | {"job": job}).encode() + b"\n" + b"".join(rest))
+    assert sync_database(db, folder.runs_dir).n_errors == 1
+    assert sorted(values_of(db, run_dir.name)) == [1, 2]
+    assert frames.runs(db)["state"].tolist() == ["running"]
+
+
+def test_a_journal_of_another_run_is_not_believed_even_in_part(db, folder, rows_of, values_of):
+    mine, other = folder.run(seed=1), folder.run(seed=2)
+    folder.write(mine, [1, 2])
+    folder.finish(other, [5, 6, 7])
+    sync_database(db, folder.runs_dir)
+    (mine / "journal.a1.jsonl").write_bytes((other / "journal.a1.jsonl").read_bytes())
+    assert sync_database(db, folder.runs_dir).n_errors == 1
+    assert sorted(values_of(db, mine.name)) == [1, 2]
+    errors = rows_of(db, "SELECT run_id, file, message FROM ingest_errors")
+    assert errors == [(mine.name, "journal.a1.jsonl", "the journal of another run: nothing of it counts")]
+    assert sync_database(db, folder.runs_dir).n_lines == 0
+
+
+def test_a_journal_that_became_shorter_is_read_again_and_costs_nothing_known(db, folder, values_of):
+    """Else what is written behind its new end would be missed until it is as long as it was."""
+    run_dir = folder.run()
+    path = folder.write(run_dir, range(1, 21)).path
+    sync_database(db, folder.runs_dir)
+    with path.open("r+b") as file:
+        file.truncate(len(b"".join(path.read_bytes().splitlines(keepends=True)[:11])))
+    with path.open("ab") as file:
+        file.write(folder.line(type="metrics", step=21, tokens=1, time=1.0, values={"loss_nats": 0.5}))
+    sync_database(db, folder.runs_dir)
+    assert values_of(db, run_dir.name) == {**{step: 10.0 / step for step in range(1, 21)}, 21: 0.5}
+    path.unlink()
+    assert sync_database(db, folder.runs_dir).n_runs == 0 and len(values_of(db, run_dir.name)) == 21
+
+
+def test_files_that_are_no_files_and_folders_that_are_none_stop_nobody(db, folder, rows_of):
+    good, pipe, lies = folder.run(seed=1), folder.run(seed=2), folder.run(seed=3)
+    folder.write(good, [1])
+    sync_database(db, folder.runs_dir)
+    os.mkfifo(pipe / "DONE.json")
+    (lies / "spec.json").unlink()
+    lies.rmdir()
+    lies.write_text("not a folder")
+    folder.finish(good, [2], resume_step=1)
+    sync_database(db, folder.runs_dir)
+    states = dict(rows_of(db, "SELECT run_id, state FROM runs"))
+    assert states == {good.name: "completed", pipe.name: "unknown", lies.name: "planned"}
+    assert {row[0] for row in rows_of(db, "SELECT file FROM ingest_errors")} == {"DONE.json", lies.name}
+
+
 def test_an_absurdly_long_line_is_passed_without_holding_it_in_memory(db, folder, rows_of, values_of, monkeypatch):
     from scalewright.orchestrator.sync import sync as module
 
@@ -147,9 +211,16 @@ def test_an_unusable_done_is_recorded_and_gives_no_result(db, folder, rows_of, c
     run_dir = folder.run()
     folder.write(run_dir, [1])
     (run_dir / "DONE.json").write_text(content)
-    sync_database(db, folder.runs_dir)
-    assert frames.runs(db)["state"].tolist() == ["running"]
+    for _ in range(2):
+        sync_database(db, folder.runs_dir)
+        assert frames.runs(db)["state"].tolist() == ["unknown"]
+    (reason,) = rows_of(db, "SELECT state_reason FROM runs")[0]
+    assert reason.startswith(f"runs/{run_dir.name}/DONE.json: ")
     assert rows_of(db, "SELECT file FROM ingest_errors") == [("DONE.json",)]
+    assert len(frames.events(db, run_dir.name)) == 2  # running, then unknown: not told again by every sync
+    folder.finish(run_dir, [2], resume_step=1)
+    sync_database(db, folder.runs_dir)
+    assert frames.runs(db)["state"].tolist() == ["completed"]
 
 
 def test_hostile_values_in_done_do_no_harm(db, folder):

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from isoflop_coverage import coverage, study
 from planted_laws import chinchilla, grid
 
 from scalewright.fitting.agreement import approaches
@@ -83,6 +84,46 @@ def test_the_envelope_keeps_only_runs_that_no_cheaper_run_beats():
         assert (points.frame.query("flops <= @row.flops")["loss_nats"] >= row.loss_nats).all()
 
 
+def test_runs_bought_by_flops_have_one_frontier_run_a_compute_whatever_their_rounding():
+    runs = isoflop_runs(n_sizes=7)
+    bought = np.random.default_rng(0).uniform(0.97, 1.03, len(runs))
+    runs = runs.assign(flops=runs["flops"] * bought, n_tokens=runs["n_tokens"] * bought, run_id=runs.index.astype(str))
+    kept = pareto(check_points(runs)).frame
+    assert len(kept) == 4
+    assert list(kept["run_id"]) == [str(own["loss_nats"].idxmin()) for _, own in runs.groupby(np.arange(28) // 7)]
+
+
+def test_a_dense_row_of_computes_is_not_one_compute():
+    levels = flop_levels(np.exp(np.arange(0, 2, 0.05)))
+    assert len(set(levels)) == pytest.approx(2 / 0.1, abs=7)
+
+
+def test_the_envelope_of_an_isoflop_grid_goes_through_minima_and_not_through_the_sizes_that_were_run():
+    runs = isoflop_runs(n_sizes=6)
+    envelope, minima = fit_optimum(runs, "envelope"), fit_optimum(runs, "isoflop")
+    assert envelope.params["a"] == minima.params["a"]
+    assert not np.isin(envelope.parabolas()["n_star"], runs["n_params"]).any()
+
+
+def test_leaning_curves_give_the_planted_exponent_where_parabolas_do_not():
+    """alpha .5, beta .25 over 2.6 decades with a middle that drifts: parabolas are off by .009, and say so."""
+    rng = np.random.default_rng(2)
+    truth, runs = study(rng, "drifting, wide")
+    found = fit_optimum(runs, "isoflop")
+    assert abs(found.params["a"].value - truth) > 0.007
+    assert found.leaning["a"].value == pytest.approx(truth, abs=0.002)
+    assert found.params["a"].low < truth < found.params["a"].high
+    assert "the curves are no parabolas: one leaning shape" in found.warnings[-1]
+
+
+@pytest.mark.parametrize("case", ["drifting, wide", "wide, alpha > beta", "centred"])
+def test_intervals_of_isoflop_exponents_cover(case):
+    found = coverage(case, 60, seed=1)
+    assert found["n"] == 60 and found["covers"] >= 0.9  # standard error .03
+    if case != "centred":
+        assert found["scatter alone"] < 0.8
+
+
 def test_the_three_approaches_agree_on_one_law_and_say_when_one_is_refused():
     found = approaches(isoflop_runs(noise=0.001))
     assert set(found.a) == {"envelope", "isoflop", "chinchilla"} and found.agree
@@ -103,6 +144,7 @@ def test_approaches_that_differ_are_called_so():
 def test_computes_are_grouped_by_level():
     levels = flop_levels(np.array([1e18, 1.02e18, 5e18, 0.99e18]))
     assert len(set(levels)) == 2 and levels[0] == levels[1] == levels[3]
+    assert list(flop_levels(np.array([1e18, 1e18, 4.641588833612792e18]))) == [1e18, 1e18, 4.641588833612792e18]
 
 
 def test_an_unknown_approach_is_refused():

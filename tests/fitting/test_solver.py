@@ -1,6 +1,7 @@
 """The solver against independent arithmetic: derivatives, exact recovery, units, one diverged run, threads."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -37,6 +38,8 @@ def straight_line_objective(theta, names, columns, log_loss, law, objective):
     if objective.raw:
         return (0.5 * (np.exp(predicted) - np.exp(log_loss)) ** 2).sum()
     r = predicted - log_loss
+    if math.isinf(objective.delta):
+        return (0.5 * r * r).sum()
     outside = np.where(r.real > 0, 1, -1) * objective.delta * (r - np.where(r.real > 0, 1, -1) * 0.5 * objective.delta)
     return np.where(np.abs(r.real) <= objective.delta, 0.5 * r * r, outside).sum()
 

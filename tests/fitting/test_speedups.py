@@ -10,7 +10,6 @@ from planted_laws import TRUE_SPEEDUP, small_study
 from scalewright.fitting.along import UNANNEALED, speedups_along
 from scalewright.fitting.curve import level_of, loss_curve, scatter
 from scalewright.fitting.errors import FittingError
-from scalewright.fitting.pooling import pool, pool_each
 from scalewright.fitting.speedup import DIRECTIONS, UNITS, speedups, table
 
 
@@ -27,14 +26,14 @@ def power_study(speed=TRUE_SPEEDUP, seeds=(0,)):
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_a_planted_ratio_comes_back_exactly_in_both_directions(direction):
-    found = speedups(power_study(), "fast", "base", direction=direction)
+    found = speedups(power_study(), "fast", "base", direction=direction, curve="interpolated")
     exact = [s.ratio for s in found if s.censored is None]
     assert len(found) == 9 and len(exact) == 6
     assert exact == pytest.approx([TRUE_SPEEDUP] * 6, rel=1e-9)
 
 
 def test_a_fitted_curve_extrapolates_where_an_interpolated_one_only_bounds():
-    last = [s for s in speedups(power_study(), "fast", "base") if s.budget == "4"]
+    last = [s for s in speedups(power_study(), "fast", "base", curve="interpolated") if s.budget == "4"]
     assert all(s.censored == "lower" and math.isinf(s.high) and s.ratio == pytest.approx(1.0) for s in last)
     fitted = [s for s in speedups(power_study(), "fast", "base", curve="fitted") if s.budget == "4"]
     assert [s.ratio for s in fitted] == pytest.approx([TRUE_SPEEDUP] * 3, rel=1e-9)
@@ -51,7 +50,7 @@ def test_seconds_count_the_throughput_and_flops_their_own_count():
 def test_directions_differ_where_the_slope_does():
     """A bent curve: the flat end makes a small gain in loss worth more tokens to the baseline."""
     frame = clean_study(seeds=(0,))
-    first, second = (speedups(frame, "fast", "base", direction=d) for d in DIRECTIONS)
+    first, second = (speedups(frame, "fast", "base", direction=d, curve="interpolated") for d in DIRECTIONS)
     assert {s.direction for s in first} != {s.direction for s in second}
     assert first[1].slope != pytest.approx(second[1].slope, rel=1e-3)
 
@@ -94,23 +93,11 @@ def test_the_scatter_of_runs_comes_from_seeds_where_there_are_any():
     assert math.isnan(scatter(small_study((0,)).query("budget == '1'"))[0])
 
 
-def test_a_method_that_changes_nothing_pools_to_one():
-    pooled = pool(speedups(small_study((0, 1, 2)), "same", "base", curve="fitted"))
-    assert pooled.low < 1 < pooled.high
-    assert pooled.n_cells == 9 and pooled.n_groups == 3
-
-
-def test_pooling_by_budget_keeps_censored_budgets_as_bounds():
-    by_budget = {p.scope: p for p in pool_each(speedups(power_study(), "fast", "base"), "budget")}
-    assert by_budget["budget 4"].n_cells == 0 and math.isinf(by_budget["budget 4"].high)
-    assert by_budget["budget 1"].ratio == pytest.approx(TRUE_SPEEDUP, rel=1e-9)
-
-
 def test_a_seed_that_never_reaches_the_target_bounds_the_answer():
     frame = power_study(seeds=(0, 1))
     bad = (frame["label"] == "base") & (frame["seed"] == 1) & (frame["size"] == "s")
     frame.loc[bad, "loss_nats"] *= 1.2  # this seed's baseline never gets to the method's loss
-    cell = next(s for s in speedups(frame, "fast", "base") if (s.size, s.budget) == ("s", "2"))
+    cell = next(s for s in speedups(frame, "fast", "base", curve="interpolated") if (s.size, s.budget) == ("s", "2"))
     assert cell.censored == "lower" and math.isinf(cell.high) and cell.n_pairs == 2
 
 

@@ -11,9 +11,10 @@ from cluster import wait_until
 from slurm_site import Site
 
 from scalewright.orchestrator.config.resources import Retry
-from scalewright.orchestrator.files import read_json
+from scalewright.orchestrator.files import require
 from scalewright.orchestrator.jobs.control import stop, take_back
 from scalewright.orchestrator.jobs.records import read_chunks
+from scalewright.orchestrator.runs.records import Done
 from scalewright.orchestrator.runs.run_files import read_run
 
 pytestmark = pytest.mark.xdist_group("slurm")
@@ -276,5 +277,5 @@ def arrays_are_cut_at_the_sites_limit_and_every_run_is_done_once(cluster, folder
     assert [len(chunk.packs) for chunk in chunks] == [51, 9]
     many.until(*["completed"] * 120, seconds=240)
     assert all(len(many.attempts(index)) == 1 for index in range(120))
-    outcomes = [read_json(many.dir(index) / "DONE.json")["outcome"] for index in range(120)]
+    outcomes = [require(many.dir(index) / "DONE.json", Done).outcome for index in range(120)]
     assert outcomes == ["completed"] * 120

@@ -7,7 +7,7 @@ import pytest
 from cluster import wait_until
 
 from scalewright.orchestrator import cli
-from scalewright.orchestrator.jobs.records import read_chunks
+from scalewright.orchestrator.jobs.records import read_chunks, runs_in
 from scalewright.orchestrator.runs.run_files import read_run
 from scalewright.orchestrator.study import Study
 
@@ -54,8 +54,7 @@ def states(study):
 def job_of(study, run_dir):
     for chunk in read_chunks(study.jobs_dir, closed=True):
         for pack in chunk.packs:
-            record = json.loads((study.jobs_dir / chunk.submission_id / pack / "pack.json").read_text())
-            if str(run_dir) in record["runs"]:
+            if run_dir in runs_in(study.jobs_dir, chunk.submission_id, pack):
                 return chunk.job_of(pack)
     raise AssertionError(f"no job has {run_dir}")
 

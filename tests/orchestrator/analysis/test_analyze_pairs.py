@@ -16,7 +16,7 @@ from scalewright.orchestrator.analysis.analyze import (
     seeds_in_words,
     usual_pairs,
 )
-from scalewright.orchestrator.analysis.comparisons import DIRECTIONS, read_pair
+from scalewright.orchestrator.analysis.comparisons import read_pair
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.report.comparison_tables import (
     UNCLEAR,
@@ -28,6 +28,7 @@ from scalewright.orchestrator.report.comparison_tables import (
 )
 from scalewright.orchestrator.report.warnings import cautions
 
+LAST_COLUMNS = ["same at every size: p", "same at every budget: p", "at a new size in this range"]
 SIZES = {"small": 20_000, "middle": 60_000, "large": 180_000}
 BUDGETS = (200_000, 400_000, 800_000)
 
@@ -60,10 +61,9 @@ def planted(gain: float, noise: float = 0.0):
     return pair(frame(gain, noise=noise))
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize(("unit", "factor"), [("tokens", 1.0), ("flops", 1.0), ("seconds", 0.8)])
-def test_a_planted_gain_is_read_back_exactly_in_every_unit_and_direction(unit, factor, direction):
-    assert planted(1.6).ratio(unit, direction).ratio == pytest.approx(1.6 * factor, rel=1e-9)
+def test_a_planted_gain_is_read_back_exactly_in_every_unit(unit, factor):
+    assert planted(1.6).ratio(unit).ratio == pytest.approx(1.6 * factor, rel=1e-5)
 
 
 def test_cells_past_the_budgets_are_counted_as_extrapolated():
@@ -80,8 +80,10 @@ def test_the_loss_gap_is_the_planted_power():
 
 
 def test_two_equal_methods_are_not_called_different():
-    assert verdict(planted(1.0, 0.01), "tokens") == UNCLEAR
-    assert "no speed-up shown" in sentence(planted(1.0, 0.01))
+    read = [pair(frame(1.0, noise=0.01, rng_seed=seed)) for seed in range(20)]
+    unclear = [one for one in read if verdict(one, "tokens") == UNCLEAR]
+    assert len(unclear) >= 17  # one in twenty is the price of a 95% interval
+    assert all("no speed-up shown" in sentence(one) for one in unclear)
 
 
 def test_a_gain_that_is_equal_at_every_size_is_equal_in_the_table_by_size():
@@ -101,7 +103,8 @@ def test_sentences_and_tables_name_n_and_intervals():
     assert "anGPT over GPT+: GPT+ needs 1.6" in sentence(clear)
     assert "9 cells at 3 sizes, 3 extrapolated, 95% interval" in sentence(clear)
     assert losses_table([clear]).rows[0]["reading"] == "lower"
-    by_size, by_budget = scale_tables([clear])
+    by_size, by_budget, holds = scale_tables([clear])
+    assert holds.columns[2:] == ["times, for 10x the parameters", "times, for 10x the tokens", *LAST_COLUMNS]
     assert by_size.columns == ["method", "baseline", "small", "middle", "large"]
     assert by_budget.columns == ["method", "baseline", "200000", "400000", "800000"]
 
@@ -159,6 +162,14 @@ def test_a_learning_rate_that_was_not_swept_is_said():
     assert "GPT+ was trained at one learning rate per size, none swept here" in told(some)
 
 
+def test_runs_that_differ_in_more_than_their_seed_are_said_to_be_pooled():
+    assert "take them for seeds" not in told(frame(n_seeds=2))
+    two = [frame().assign(batch_tokens=b, run_id=lambda f, b=b: f"{b}" + f["run_id"]) for b in (64, 256)]
+    mixed = told(pd.concat(two, ignore_index=True))
+    assert "Runs of one method, size and budget differ in batch_tokens, and laws and comparisons take them" in mixed
+    assert "take them for seeds" not in told(frame().assign(batch_tokens=lambda f: f["n_params"] / 100))
+
+
 def test_throughput_of_different_machines_is_not_compared_in_silence():
     runs = frame()
     runs.loc[runs["label"] == "angpt", "threads"] = 2
@@ -210,10 +221,10 @@ def test_without_any_ratio_the_speed_up_figure_is_empty_and_whole():
 def test_many_budgets_are_rows_and_a_single_one_leaves_no_empty_table():
     runs = frame(1.6)
     per_size = runs.assign(n_tokens=runs["n_tokens"] * runs["n_params"] / 20_000).drop(columns="budget")
-    by_size, by_budget = scale_tables([pair(per_size)])
+    by_size, by_budget, _ = scale_tables([pair(per_size)])
     assert len(by_size.rows) == 1 and len(by_budget.rows) == 9
     tokens = [float(row["budget"]) for row in by_budget.rows]
     assert tokens == sorted(tokens)
     assert set(by_budget.rows[0]) == {"method", "baseline", "budget", "speed-up"}
     single = runs[(runs["size"] == "small") & (runs["budget"] == "200000")]
-    assert [table.rows for table in scale_tables([pair(single)])] == [(), ()]
+    assert [table.rows for table in scale_tables([pair(single)])] == [(), (), ()]

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import sqlite3
 from pathlib import Path
 
@@ -265,6 +266,43 @@ def test_a_forecast_is_made_before_and_scored_after(capsys, tmp_path, monkeypatc
     assert all(abs(row["error"]) < 0.2 for row in told["scored"])
     said = next(line for line in told["warnings"] if "made before the run" in line)
     assert "of 3 forecasts" in said and "2.8 expected" in said and "err together" in said
+
+
+def test_imported_runs_marked_holdout_are_forecast_from_the_others(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sizes, ratios = (1e7, 3e7, 1e8, 3e8, 1e9), (10, 20, 40, 80)
+    rows = [(n, n * r, 1.8 + 480 * n**-0.35 + 2080 * (n * r) ** -0.37, n > 2e8) for n in sizes for r in ratios]
+    text = "\n".join(["n_params,n_tokens,loss,holdout", *(",".join(map(str, row)) for row in rows)])
+    (tmp_path / "ladder.csv").write_text(text)
+    answer(capsys, "import", "ladder.csv", "--as", "ladder")
+    told = json.loads(answer(capsys, "forecast", "ladder", "--json"))
+    assert {row["n_params"] for row in told["held_out"]} == {3e8, 1e9} and told["pending"] == []
+    for row in told["held_out"]:
+        assert row["low"] < row["measured"] < row["high"]
+        assert row["measured"] == pytest.approx(1.8 + 480 * row["n_params"] ** -0.35 + 2080 * row["n_tokens"] ** -0.37)
+    assert told["model_error"][0]["n_cuts"] > 3 and sum(told["model_error"][0]["weights"].values()) == pytest.approx(1)
+    said = answer(capsys, "forecast", "ladder")
+    assert "Runs held out, predicted from the others" in said and "8 of 8 held-out runs in the 95% interval" in said
+    assert re.search(r"imported: additive \d+%, local power \d+%; model error \S+% of the loss for each e-fold", said)
+    assert json.loads(answer(capsys, "forecast", "ladder", "--json"))["scored"] == []  # they had a loss before
+    page = Path(answer(capsys, "report", "ladder").strip()).read_text()
+    assert "What larger runs are expected to give" in page and "8 of 8 held-out runs in the 95% interval" in page
+    assert "of the loss for each e-fold" in page
+
+
+def test_a_forecast_is_of_the_best_rate_where_rates_were_swept(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = [(1e8, 1e9 * 2**k, 1 + 300 * (1e9 * 2**k) ** -0.3, k > 5) for k in range(8)]
+    rows = [(n, d, loss * bad, rate, held) for n, d, loss, held in cells for rate, bad in ((0.001, 1.3), (0.002, 1))]
+    text = "\n".join(["n_params,n_tokens,loss,lr_peak,holdout", *(",".join(map(str, row)) for row in rows)])
+    (tmp_path / "swept.csv").write_text(text)
+    answer(capsys, "import", "swept.csv", "--as", "swept")
+    told = json.loads(answer(capsys, "forecast", "swept", "--json"))
+    assert len(told["held_out"]) == 2
+    assert all(
+        row["high"] / row["low"] < 1.2 and row["low"] < row["measured"] < row["high"] for row in told["held_out"]
+    )
+    assert any("6 runs not at the best lr_peak of their sweep left out" in line for line in told["warnings"])
 
 
 def test_hyper_finds_planted_optima_flags_edges_and_is_referred_to_by_name(capsys, tmp_path, monkeypatch):

@@ -189,3 +189,31 @@ def test_every_key_is_in_the_reference_and_in_the_full_template():
     keys = [field.alias or name for name, field in Experiment.model_fields.items() if not field.exclude]
     assert [key for key in keys if f"`{key}`" not in reference] == []
     assert [key for key in keys if f"{key}:" not in template] == []
+
+
+DEFAULTS_SHOWN = (
+    "batch",
+    "context",
+    "precision",
+    "log_every_steps",
+    "checkpoint_every_s",
+    "compile",
+    "lr_factor",
+    "retry",
+)
+
+
+def test_the_templates_agree_with_each_other_and_with_the_defaults():
+    templates = ROOT / "orchestrator" / "config" / "templates"
+    starter, full, demo = (load_experiment(templates / f"{name}.yaml") for name in ("starter", "full", "demo"))
+    shapes = [
+        {name: (size.width, size.depth, size.heads, size.mlp_width) for name, size in one.sizes.items()}
+        for one in (starter, full, demo)
+    ]
+    assert shapes[0] == shapes[1] == shapes[2]
+    assert all(width // heads >= 32 for width, _, heads, _ in shapes[0].values())
+    assert starter.batch == demo.batch
+    plain = read_experiment("".join(f"{key}: {value}\n" for key, value in BASE.items()))
+    assert {name: getattr(full, name) for name in DEFAULTS_SHOWN} == {
+        name: getattr(plain, name) for name in DEFAULTS_SHOWN
+    }

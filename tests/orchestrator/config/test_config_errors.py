@@ -56,6 +56,7 @@ REPLACED = [
     ("tiny", "tiny: er", "1: not valid YAML: unexpected ':' (quote a text that holds ': ', or start a new line)"),
     ("tiny", "a/b", '1: experiment: "a/b" must be a name without / \\ or :, of at most 100 characters'),
     ("tiny", '"a\\nb"', '1: experiment: "a b" must be one line of printable text'),
+    ("[gpt+]", "[gpt+]\nseeds: 1000000000", "6: seeds: 1,000,000,000 seeds; at most 10,000 (one number is how many, a list which)"),
     ("tiny", "", "1: experiment: expected a text, got nothing"),
 ]  # fmt: skip
 

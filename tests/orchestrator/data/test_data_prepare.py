@@ -4,6 +4,7 @@ import errno
 import gzip
 import json
 import lzma
+import os
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +120,53 @@ def test_plain_text_is_cut_at_paragraph_ends_and_loses_nothing(tmp_path: Path) -
     assert len(pieces) > 4
 
 
+def test_text_of_single_newlines_is_cut_at_line_ends_and_loses_nothing(tmp_path: Path) -> None:
+    lines = [f"Line {number} " + "word " * 20 + "\n" for number in range(1000)]
+    (tmp_path / "lines.txt").write_text("".join(lines))
+    pieces = list(sources.read_documents(tmp_path / "lines.txt"))
+    assert "".join(pieces) == "".join(lines)
+    assert all(piece.startswith("Line ") and piece.endswith("\n") for piece in pieces)
+    assert {len(piece) // sources.TEXT_DOCUMENT_CHARACTERS for piece in pieces[:-1]} == {1}
+
+
+def test_one_long_line_is_cut_in_parts_and_keeps_its_characters(tmp_path: Path) -> None:
+    text = "aé" * 2**20  # 3 MiB; a part ends in the middle of a character
+    (tmp_path / "line.txt").write_text(text)
+    pieces = list(sources.read_documents(tmp_path / "line.txt"))
+    assert "".join(pieces) == text and len(pieces) == 3
+    (tmp_path / "line.txt").write_bytes(text.encode()[:-1])
+    with pytest.raises(UserError, match=r"line.txt:1: not UTF-8 text \(unexpected end of data"):
+        list(sources.read_documents(tmp_path / "line.txt"))
+
+
+def test_a_folder_is_read_with_its_sub_folders_and_says_what_it_skips(tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    for name in ("b/deep/one.TXT", "a.md", "._a.txt", ".git/x.txt", "c.csv", "d.PDF", "e.pdf", "README"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"\x00\xff" if name.startswith(".") else b"some text\n")
+    (folder / "z.json.gz").write_bytes(gzip.compress(b'{"text": "one"}\n{"text": "two"}\n'))
+    (folder / "y.json").write_text('[{"text": "three"},\n {"text": "four"}]')
+    found = sources.find_sources([folder])
+    assert [str(file.relative_to(folder)) for file in found] == ["a.md", "b/deep/one.TXT", "y.json", "z.json.gz"]
+    texts = [text for file in found for text in sources.read_documents(file)]
+    assert texts == ["some text\n", "some text\n", "three", "four", "one", "two"]
+    assert sources.what_was_skipped([folder, found[0]]) == [
+        f"{folder}: 4 files are read; skipped: 1 .csv, 2 .pdf, 1 no suffix"
+    ]
+
+
+def test_a_byte_order_mark_before_json_lines_is_no_content(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "b.json"):
+        (tmp_path / name).write_bytes(b'\xef\xbb\xbf{"text": "one"}\n{"text": "two"}\n')
+        assert list(sources.read_documents(tmp_path / name)) == ["one", "two"]
+
+
+def test_the_key_of_the_text_may_be_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"text": 3, "body": "{text}"}}\n' for text in "abcdefgh"))
+    made = prepare([tmp_path / "a.jsonl"], "bytes", tmp_path / "data", validation_fraction=0.3, text_field="body")
+    assert made.train.n_bytes + made.validation.n_bytes == 16
+
+
 def test_a_small_text_file_still_gets_a_validation_split(tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text(("word " * 2000 + "\n\n") * 3)
     (tmp_path / "other.txt").write_text("a word\n")
@@ -152,6 +200,62 @@ def test_a_tokenizer_file_of_the_users_is_the_same_tokenizer(corpus: Path, tmp_p
     assert (tokens_of(used, tmp_path / "b", "train") == tokens_of(trained, tmp_path / "a", "train")).all()
 
 
+def changed(file: Path, made: manifest.Manifest, folder: Path, **changes) -> Path:
+    """Copy a made tokenizer with some of its settings changed."""
+    record = json.loads((made.folder(folder) / "tokenizer.json").read_text())
+    model = record["model"] | changes.pop("model", {})
+    file.write_text(json.dumps(record | changes | {"model": model}))
+    return file
+
+
+TRUNCATION = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+PADDING = {
+    "strategy": {"Fixed": 64},
+    "direction": "Right",
+    "pad_to_multiple_of": None,
+    "pad_id": 0,
+    "pad_type_id": 0,
+    "pad_token": "<|endoftext|>",
+}
+
+
+@pytest.mark.parametrize(
+    "settings", [{"truncation": TRUNCATION}, {"padding": PADDING}, {"model": {"dropout": 0.5}}], ids=str
+)
+def test_what_a_tokenizer_file_asks_for_besides_its_vocabulary_is_off(corpus: Path, tmp_path: Path, settings) -> None:
+    trained = prepare([corpus], "bpe:300", tmp_path / "a")
+    file = changed(tmp_path / "t.json", trained, tmp_path / "a", **settings)
+    used = prepare([corpus], str(file), tmp_path / "b")
+    assert (tokens_of(used, tmp_path / "b", "train") == tokens_of(trained, tmp_path / "a", "train")).all()
+    assert (used.tokenizer_hash, used.fingerprint) == (trained.tokenizer_hash, trained.fingerprint)
+
+
+def test_a_vocabulary_with_a_hole_is_as_large_as_its_largest_id(corpus: Path, tmp_path: Path) -> None:
+    trained = prepare([corpus], "bpe:300", tmp_path / "a")
+    record = json.loads((trained.folder(tmp_path / "a") / "tokenizer.json").read_text())
+    vocab = {token: 5000 if index == 299 else index for token, index in record["model"]["vocab"].items()}
+    file = changed(tmp_path / "t.json", trained, tmp_path / "a", model={"vocab": vocab})
+    made = prepare([corpus], str(file), tmp_path / "b")
+    assert made.vocab_size == 5001 > tokens_of(made, tmp_path / "b", "train").max()
+
+
+def test_a_tokenizer_that_does_not_give_the_text_back_is_refused_unless_meant(corpus: Path, tmp_path: Path) -> None:
+    trained = prepare([corpus], "bpe:300", tmp_path / "a")
+    file = changed(tmp_path / "t.json", trained, tmp_path / "a", normalizer={"type": "Lowercase"})
+    with pytest.raises(UserError, match=r"do not decode to the text \(character 1: 'Docu.*lossy_tokenizer: true$"):
+        prepare([corpus], str(file), tmp_path / "b")
+    made = prepare([corpus], str(file), tmp_path / "b", lossy_tokenizer=True)
+    assert made.train.n_bytes == trained.train.n_bytes
+
+
+def test_the_fingerprint_covers_the_ids(corpus: Path, tmp_path: Path, monkeypatch) -> None:
+    trained = prepare([corpus], "bpe:300", tmp_path / "a")
+    encode = tokenizers.FileTokenizer.encode
+    monkeypatch.setattr(tokenizers.FileTokenizer, "encode", lambda *of: [ids[::-1] for ids in encode(*of)])
+    other = prepare([corpus], "bpe:300", tmp_path / "b", lossy_tokenizer=True)
+    assert other.fingerprint != trained.fingerprint
+
+
 def test_ids_above_65535_take_four_bytes(tmp_path: Path) -> None:
     ids = np.array([0, 65535, 65536, 2**31])
     for vocab_size, width in ((2**16, 2), (2**16 + 1, 4)):
@@ -171,8 +275,9 @@ def test_the_embedded_corpus_has_its_documents() -> None:
 MISTAKES = {
     "line": ('{"text": "a"}\n{"text": \n', "corpus.jsonl:2: not a JSON object"),
     "list": ('["a"]\n', "corpus.jsonl:1: expected a JSON object, found list"),
-    "field": ('{"title": "a", "body": "b"}\n', "corpus.jsonl:1: no text under 'text'; this line has 'title', 'body'"),
-    "number": ('\n{"text": 3}\n', "corpus.jsonl:2: no text under 'text'"),
+    "field": ('{"title": "a", "body": "b"}\n', "corpus.jsonl:1: no text under 'text'; it has 'title', 'body' (name"),
+    "null": ('{"text": null, "title": "a"}\n', "corpus.jsonl:1: 'text' is null, not text"),
+    "number": ('\n{"text": 3}\n', "corpus.jsonl:2: 'text' is a number, not text"),
     "empty": ("\n", "the training split is empty (0 documents in all)"),
 }
 
@@ -254,10 +359,10 @@ def test_a_folder_without_data_says_how_to_make_some(tmp_path: Path) -> None:
 
 
 def test_no_space_left_is_one_line_and_leaves_nothing(corpus: Path, tmp_path: Path, monkeypatch) -> None:
-    def full(self: ShardWriter) -> None:
+    def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(ShardWriter, "close_shard", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(UserError, match="no space left"):
         prepare([corpus], "bytes", tmp_path / "data")
     assert not list((tmp_path / "data").iterdir())

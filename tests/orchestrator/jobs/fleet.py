@@ -6,10 +6,10 @@ import time
 from scalewright.db import store
 from scalewright.db.engine import open_database
 from scalewright.orchestrator.cli.selection import Target
-from scalewright.orchestrator.files import read_json, write_json
+from scalewright.orchestrator.files import require, write_json
 from scalewright.orchestrator.jobs import local
 from scalewright.orchestrator.jobs.observe import refresh
-from scalewright.orchestrator.jobs.records import read_chunks
+from scalewright.orchestrator.jobs.records import Started, read_chunks
 from scalewright.orchestrator.jobs.submit import Order, submit
 from scalewright.orchestrator.plan.runs import PlannedRun
 from scalewright.orchestrator.runs.spec import RunSpec
@@ -86,7 +86,7 @@ class Fleet:
 
     def job_process(self, pack="p0000"):
         record = next(iter(self.study.jobs_dir.glob(f"*/{pack}/started.json")))
-        return read_json(record)["process"]["pid"]
+        return require(record, Started).process.pid
 
     def losses(self, index):
         """Every logged loss by step, and how often each step was logged after the run's rewinds."""

@@ -6,6 +6,7 @@ from scalewright.orchestrator.files import write_json
 from scalewright.orchestrator.jobs import carrier
 from scalewright.orchestrator.jobs.records import Pack
 from scalewright.orchestrator.runs.journal import Journal
+from scalewright.orchestrator.runs.records import Done, Identity, SpecFile
 
 ERROR = "RuntimeError: x"
 
@@ -17,7 +18,7 @@ def pack(tmp_path, monkeypatch):
     monkeypatch.setattr(carrier, "requeue", asked.append)
     runs = [tmp_path / "runs" / name for name in "abc"]
     for run_dir in runs:
-        write_json(run_dir / "spec.json", {"settings": {"errors_allowed": 0}})
+        write_json(run_dir / "spec.json", SpecFile(1, run_dir.name, Identity({}, {}, {}, None), {"errors_allowed": 0}))
     one = Pack("s", "p0000", [str(run) for run in runs], "/root", "hash", devices=2)
     one.write(tmp_path / "jobs" / "s" / "p0000")
     one_life = lambda **outcomes: carrier.conclude(tmp_path / "jobs" / "s" / "p0000", one, outcomes)  # noqa: E731
@@ -30,7 +31,7 @@ def fail(run_dir):
 
 
 def finish(run_dir):
-    write_json(run_dir / "DONE.json", {"outcome": "completed"})
+    write_json(run_dir / "DONE.json", Done("completed", 1, 1, 100, 2.0, 3.0, None, 1.0, 1.0, time=5.0))
 
 
 def test_runs_that_had_no_turn_after_an_error_get_one_in_a_new_process(pack):

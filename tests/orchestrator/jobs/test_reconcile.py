@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from scalewright.orchestrator.jobs.judge import GRACE_S, QUIET_S, Claim, JobFacts, judge
+from scalewright.orchestrator.runs.records import Done, Stop
 from scalewright.orchestrator.runs.run_files import AttemptFacts, RunFacts
 
 NOW = 1_000_000.0
@@ -20,16 +21,20 @@ def run(*attempts, done=None, stop=None):
     return RunFacts("r1", done, stop, attempts)
 
 
+def done(outcome):
+    return Done(outcome, 1, 1, 100, 2.0, 3.0, None, 1.0, 1.0, time=5.0, reason="loss rose")
+
+
 def state(run_facts, job, claim=CLAIM):
     verdict = judge(run_facts, job, claim, NOW)
     return verdict and verdict.state
 
 
 def test_an_outcome_on_disk_outweighs_everything_else():
-    done = run(attempt("completed"), done={"outcome": "completed"})
+    over = run(attempt("completed"), done=done("completed"))
     for job in (JobFacts("ended", "NODE_FAIL"), JobFacts("absent"), JobFacts("running"), JobFacts("unreachable")):
-        assert state(done, job) == "completed"
-    assert state(run(attempt(), done={"outcome": "diverged", "reason": "loss rose"}), JobFacts("running")) == "diverged"
+        assert state(over, job) == "completed"
+    assert state(run(attempt(), done=done("diverged")), JobFacts("running")) == "diverged"
 
 
 def test_a_waiting_job_makes_its_runs_queued_with_the_reason():
@@ -73,8 +78,8 @@ def test_errors_cost_nothing_while_tokens_advance():
 def test_a_users_cancel_is_cancelled_whether_by_the_cluster_or_by_a_stop_file():
     assert state(run(attempt()), JobFacts("ended", "CANCELLED", "cancelled by ann", by_user=True)) == "cancelled"
     assert state(run(), JobFacts("ended", "CANCELLED", by_user=True)) == "cancelled"
-    assert state(run(attempt("stopped"), stop={"why": "cancel"}), JobFacts("ended", "COMPLETED")) == "cancelled"
-    assert state(run(attempt("stopped"), stop={"why": "hold"}), JobFacts("running")) == "held"
+    assert state(run(attempt("stopped"), stop=Stop("cancel")), JobFacts("ended", "COMPLETED")) == "cancelled"
+    assert state(run(attempt("stopped"), stop=Stop("hold")), JobFacts("running")) == "held"
 
 
 def test_absence_from_the_queue_proves_nothing_before_the_grace():

@@ -1,11 +1,10 @@
 """What is read from and written to run directories and jobs: facts, ownership, errors that are the same."""
 
-import json
 import threading
 
 import pytest
 
-from scalewright.orchestrator.files import read_json, write_json
+from scalewright.orchestrator.files import require, write_json
 from scalewright.orchestrator.jobs.carrier import error_key
 from scalewright.orchestrator.jobs.lanes import lane_dir, write_lanes
 from scalewright.orchestrator.jobs.records import Chunk, Pack, read_chunks
@@ -13,16 +12,23 @@ from scalewright.orchestrator.runs.job_environment import job_place
 from scalewright.orchestrator.runs.journal import Journal
 from scalewright.orchestrator.runs.ownership import new_token, take_ownership
 from scalewright.orchestrator.runs.processes import Process
+from scalewright.orchestrator.runs.records import Done, Stop
 from scalewright.orchestrator.runs.run_files import read_run
 
 
 def attempt(run_dir, outcome=None, tokens=100, **job):
-    journal = Journal.open(run_dir, {"run_id": "r", "token": "t", "job": job, "resume_step": 0, "resume_tokens": 0})
+    journal = Journal.open(
+        run_dir, {"run_id": run_dir.name, "token": "t", "job": job, "resume_step": 0, "resume_tokens": 0}
+    )
     journal.metrics(1, tokens, {"loss_nats": 1.0})
     if outcome:
         journal.end(outcome, 1, tokens, error="RuntimeError: x" if outcome == "failed" else None)
     journal.close()
     return journal
+
+
+def done(attempt):
+    return Done("completed", attempt, 1, 100, 2.0, 3.0, None, 1.0, 1.0, time=5.0)
 
 
 def test_a_run_without_a_directory_is_a_run_without_any_sign(tmp_path):
@@ -54,9 +60,9 @@ def test_errors_in_a_row_count_until_tokens_advance_or_somebody_forgives_them(tm
 
 def test_a_stop_file_made_by_hand_means_cancel(tmp_path):
     (tmp_path / "stop").touch()
-    assert read_run(tmp_path).stop == {"why": "cancel"}
+    assert read_run(tmp_path).stop == Stop("cancel")
     write_json(tmp_path / "stop", {"why": "hold"})
-    assert read_run(tmp_path).stop == {"why": "hold"}
+    assert read_run(tmp_path).stop == Stop("hold")
 
 
 def test_the_newer_owner_fences_the_older_off(tmp_path):
@@ -64,9 +70,9 @@ def test_the_newer_owner_fences_the_older_off(tmp_path):
     assert old.holds()
     new = take_ownership(tmp_path, 2, new_token())
     assert new.holds() and not old.holds()
-    assert not old.finish({"outcome": "completed", "attempt": 1})
+    assert not old.finish(done(1))
     assert not (tmp_path / "DONE.json").exists()
-    assert new.finish({"outcome": "completed", "attempt": 2}) and read_json(tmp_path / "DONE.json")["attempt"] == 2
+    assert new.finish(done(2)) and require(tmp_path / "DONE.json", Done) == done(2)
 
 
 def test_an_outcome_is_written_once_even_by_two_at_the_same_time(tmp_path):
@@ -75,7 +81,7 @@ def test_an_outcome_is_written_once_even_by_two_at_the_same_time(tmp_path):
 
     def finish(number):
         start.wait()
-        wrote.append(owner.finish({"outcome": "completed", "attempt": number}))
+        wrote.append(owner.finish(done(number)))
 
     threads = [threading.Thread(target=finish, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -116,11 +122,11 @@ def test_a_recycled_process_number_is_another_process():
 
 
 def test_lanes_share_a_pack_without_leaving_a_run_out_or_doubling_one(tmp_path):
-    runs = [f"/runs/{index}" for index in range(7)]
+    runs = [str(tmp_path / "runs" / str(index)) for index in range(7)]
     write_lanes(tmp_path, Pack("s", "p0000", runs, "/root", "hash", lanes=3))
-    lanes = [json.loads((lane_dir(tmp_path, lane) / "pack.json").read_text()) for lane in range(3)]
-    assert [lane["runs"][0] for lane in lanes] == runs[:3]  # each starts with a cheap one
-    assert sorted(run for lane in lanes for run in lane["runs"]) == runs
+    lanes = [Pack.read(lane_dir(tmp_path, lane)) for lane in range(3)]
+    assert [lane.runs[0] for lane in lanes] == runs[:3]  # each starts with a cheap one
+    assert sorted(run for lane in lanes for run in lane.runs) == runs
 
 
 def test_chunks_come_oldest_first_and_closed_ones_only_when_asked_for(tmp_path):

@@ -6,11 +6,13 @@ import re
 import shutil
 import socket
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from scalewright.orchestrator.cli import run as scalewright
 from scalewright.orchestrator.config.resources import Profile, Resources
 from scalewright.orchestrator.errors import Partial, UserError
 from scalewright.orchestrator.jobs import slurm_commands as commands
@@ -264,6 +266,50 @@ def test_cancelling_takes_exactly_the_named_elements_out_of_the_queue(fake, site
     assert (done.n_now, done.n_asked) == (1, 0)
     assert [call[1:] for call in slurm.calls("scancel")] == [["1000_1"]]
     assert three.states() == ["queued", "cancelled", "queued"]
+
+
+def test_a_cancel_that_the_cluster_refuses_says_so_and_costs_exit_code_3(fake, site, monkeypatch, capsys):
+    slurm, two = fake(), site(2)
+    two.on()
+    monkeypatch.setattr("scalewright.orchestrator.jobs.control.CANCEL_WAIT_S", 0.3)
+    monkeypatch.chdir(two.study.root)
+    slurm.down("scancel")
+    assert scalewright(["cancel", two.ids[0]]) == 3
+    said = capsys.readouterr().err
+    assert "1 jobs were not cancelled (scancel: error: Unable to contact slurm controller" in said
+    assert (two.dir(0) / "stop").exists() and two.states() == ["cancelled", "queued"]  # its job will pass it over
+    slurm.down("squeue")
+    assert scalewright(["cancel", two.ids[0]]) == 3
+    assert "the cluster was not asked to cancel anything" in capsys.readouterr().err
+    slurm.down()
+    assert scalewright(["cancel", two.ids[0]]) == 0 and slurm.calls("scancel")[-1] == ["scancel", "1000_0"]
+    assert two.states() == ["cancelled", "queued"] and scalewright(["cancel", two.ids[0]]) == 0
+
+
+def test_a_status_does_not_wait_long_for_a_cluster_that_is_slow_and_says_how_old_its_answer_is(
+    fake, site, monkeypatch, capfd
+):
+    slurm, one = fake(), site(1)
+    one.on()
+    assert one.states() == ["queued"]
+    monkeypatch.setattr(commands, "LOOK_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(commands, "SAID_AFTER_S", 0.2)
+    monkeypatch.chdir(one.study.root)
+    for name in ("sacct", "squeue"):
+        program = slurm.folder / name
+        kept = program.read_text()
+        program.write_text("#!/bin/sh\nexec sleep 30\n")
+        answered = one.study.jobs_dir / "answered"
+        os.utime(answered, (answered.stat().st_atime, answered.stat().st_mtime - 600))
+        began = time.monotonic()
+        assert scalewright(["status"]) == 0
+        assert time.monotonic() - began < 10
+        out, err = capfd.readouterr()
+        assert f"asked {name}, no answer yet; waiting 1 s at most" in err
+        assert f"does not answer ({name}: no answer in 1 s); states are the last known, of 10 min ago" in err
+        assert "1 queued" in out
+        program.write_text(kept)
+        assert one.states() == ["queued"]
 
 
 def test_held_runs_that_waited_stay_held_though_their_jobs_were_cancelled_for_that(fake, site):

@@ -342,3 +342,8 @@ def test_ten_thousand_points_are_planned_in_seconds():
     priced = price(experiment, runs, states={}, measured={})
     assert len(priced.runs) == 10_800
     assert time.process_time() - started < 5  # the time a person waits for; measured: about 2 s on one busy core
+
+
+def test_a_model_beyond_all_numbers_is_refused_with_its_bill():
+    with pytest.raises(UserError, match=r":3: sizes\.small: 1\.6e\+23 parameters, .* at budget .*nothing above 1e\+18"):
+        runs_of(base=GRID.replace("width: 32, depth: 2", "width: 100000000000, depth: 1"))

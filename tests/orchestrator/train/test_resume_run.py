@@ -250,7 +250,7 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_result(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "write_durably", full)
+    monkeypatch.setattr(checkpoint, "write_bytes", full)
     run_dir = make_run(settings=SAVE_ALWAYS)
     assert train(run_dir) == "completed"
     assert capsys.readouterr().err.count("No space left on device") == 1

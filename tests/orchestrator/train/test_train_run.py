@@ -270,11 +270,12 @@ def test_data_other_than_planned_is_refused(make_run: MakeRun, data_dir: Path) -
     record = json.loads((run_dir / "spec.json").read_text())
     record["identity"]["data"]["fingerprint"] = "0" * 16
     (run_dir / "spec.json").write_text(json.dumps(record))
-    with pytest.raises(UserError, match="holds the identity of run"):
+    with pytest.raises(UserError, match="is that of run"):
         train(run_dir)
     from scalewright.orchestrator.runs.spec import RunSpec
 
     record["run_id"] = RunSpec.from_dict(record["identity"]).run_id
+    run_dir = run_dir.rename(run_dir.with_name(record["run_id"]))
     (run_dir / "spec.json").write_text(json.dumps(record))
     with pytest.raises(UserError, match=f"was planned with {'0' * 16}"):
         train(run_dir)

@@ -1,0 +1,138 @@
+"""Studies in odd places: a full disk, a mount for reading only, a path that SLURM reads its own way."""
+
+import os
+import subprocess
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from scalewright.orchestrator.cli import run as scalewright
+from scalewright.orchestrator.jobs.control import pause_local_jobs
+from scalewright.orchestrator.study import Study
+
+pytestmark = pytest.mark.xdist_group("local-jobs")
+SIZE = 12 << 20  # bytes
+YAML = """
+experiment: tiny
+data: {corpus: text.txt, tokenizer: bytes, validation: 0.3}
+sizes:
+  s: {width: 16, depth: 1, heads: 2}
+budgets: [4k, 8k]
+methods: [pre-ln, gpt+]
+batch: 2
+context: 32
+evaluation: {n_windows: 4}
+"""
+
+
+def fill_in(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    text = "\n\n".join(f"Document {n}: " + "the quick brown fox jumps over the lazy dog. " * 20 for n in range(30))
+    (folder / "text.txt").write_text(text)
+    (folder / "experiments.yaml").write_text(YAML)
+
+
+@pytest.fixture
+def small_disk(tmp_path, monkeypatch):
+    """A file system of its own with a study on it; skipped where nothing may be mounted."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "none", str(place)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
+    fill_in(place)
+    monkeypatch.chdir(place)
+    monkeypatch.delenv("SCALEWRIGHT_DB", raising=False)
+    yield place
+    pause_local_jobs(Study.at(place), wait_s=20.0)
+    monkeypatch.undo()
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@contextmanager
+def full(place):
+    """Leave no byte free."""
+    filler = place / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for n_bytes in (1 << 20, 4096, 1):
+            try:
+                while file.write(bytes(n_bytes)):
+                    pass
+            except OSError:
+                continue
+    assert os.statvfs(place).f_bavail == 0
+    yield
+    filler.unlink()
+
+
+def say(capsys, *verb):
+    capsys.readouterr()
+    code = scalewright(list(verb))
+    said = "".join(capsys.readouterr())
+    assert "Traceback" not in said
+    return code, said
+
+
+def wait_for(condition, what):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.2)
+
+
+def test_runs_live_through_a_full_disk_and_end_when_there_is_room_again(small_disk, capsys):
+    assert say(capsys, "plan")[0] == 0
+    ids = [line.split(",")[0] for line in say(capsys, "runs", "--csv")[1].splitlines()[1:]]
+    for run_id in ids:
+        (small_disk / "runs" / run_id).mkdir(parents=True)
+        (small_disk / "runs" / run_id / "debug.json").write_text('{"steps": 80, "step_s": 0.05}')
+    assert say(capsys, "submit", "--payload", "debug", "--max-parallel", "1")[0] == 0
+    wait_for(lambda: list(small_disk.glob("runs/*/journal.a1.jsonl")), "a run to start")
+    with full(small_disk):
+        for verb in (["status"], ["runs"], ["show", ids[0]], ["query", "select count(*) from runs"], ["db", "check"]):
+            code, said = say(capsys, *verb)
+            assert code == 0, (verb, said)
+        code, said = say(capsys, "sync")
+        assert (code, "Traceback" in said) == (1, False)
+        assert f"the disk of {small_disk} is full" in said and "what is known can be read" in said
+        time.sleep(2.0)  # so that the job writes in vain meanwhile
+    wait_for(lambda: "4/4 runs done" in say(capsys, "status")[1], "the runs to end")
+    assert "completed" in say(capsys, "runs")[1]
+
+
+def test_a_study_on_a_mount_for_reading_only_can_be_read(small_disk, capsys):
+    assert say(capsys, "submit", "--executor", "debug", "--payload", "debug")[0] == 0
+    run = next((small_disk / "runs").iterdir()).name
+    kept = say(capsys, "runs", "--csv")[1]
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    try:
+        for verb in (["status"], ["show", run], ["query", "select count(*) from runs"], ["db", "check"]):
+            assert say(capsys, *verb)[0] == 0, verb
+        assert kept in say(capsys, "runs", "--csv")[1]
+        for verb in (["sync"], ["submit"], ["cancel", run]):
+            code, said = say(capsys, *verb)
+            assert code == 1 and f"{small_disk} can only be read: it is mounted so" in said
+    finally:
+        subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+
+
+@pytest.mark.parametrize("name", ["a%jb", "a\\b"])
+def test_a_path_that_the_log_files_cannot_have_is_refused_by_name(tmp_path, monkeypatch, capsys, name):
+    fill_in(tmp_path / name)
+    monkeypatch.chdir(tmp_path / name)
+    code, said = say(capsys, "submit", "--payload", "debug")
+    assert code == 1 and f"a study with {name[1]} in its path cannot be submitted" in said
+    assert not (tmp_path / name / "jobs").exists()
+    assert say(capsys, "submit", "--payload", "debug", "--executor", "debug")[0] == 0
+
+
+def test_a_path_longer_than_sqlite_takes_is_refused_in_one_line(tmp_path, monkeypatch, capsys):
+    folder = tmp_path.joinpath(*["x" * 195] * 4)
+    fill_in(folder)
+    monkeypatch.chdir(folder)
+    for verb in ("plan", "submit"):
+        code, said = say(capsys, verb)
+        assert code == 1 and "more than SQLite takes as a path" in said and "SCALEWRIGHT_DB" in said

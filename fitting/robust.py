@@ -17,7 +17,7 @@ from scalewright.fitting.uncertainty import Noise, noise_of, t_quantile
 Array = NDArray[np.float64]
 Groups = NDArray[np.intp]
 
-# Chosen by simulation (benchmarks/coverage_rows/laws.py): coverage near .95 from 12 to 240 runs, at little width.
+# No committed benchmark measures these yet.
 SHRINK_RUNS = 40.0  # runs at which single residuals count as much as the smooth model of their scale
 PRIOR_PRECISION = 11.0  # of the slope of log scale in log leverage: a standard deviation of .3
 CLIP_SCALE = 4.0  # residuals beyond this many scales do not steer the model of scale

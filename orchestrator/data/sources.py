@@ -16,7 +16,7 @@ from scalewright.orchestrator.errors import UserError
 
 DEFAULT_CORPUS = "public_domain_en"
 TEXT_DOCUMENT_CHARACTERS = 8192  # plain text has no documents: it is cut at a paragraph's or a line's end after these
-LONGEST_LINE = 2**20  # bytes of plain text that are read at once
+LONGEST_LINE = 2**20  # bytes of plain text that are read at once, and characters after which any line's end cuts
 
 
 def open_zstandard(path: Path) -> IO[bytes]:
@@ -178,7 +178,8 @@ def read_plain_text(stream: IO[bytes], path: Path, field: str) -> Iterator[str]:
         n_characters += len(text)
         ends_paragraph = not text.strip()
         has_paragraph |= ends_paragraph
-        if n_characters >= TEXT_DOCUMENT_CHARACTERS and (ends_paragraph or not has_paragraph):
+        waits = has_paragraph and not ends_paragraph and n_characters < LONGEST_LINE
+        if n_characters >= TEXT_DOCUMENT_CHARACTERS and not waits:
             yield "".join(lines)
             lines, n_characters, has_paragraph = [], 0, False
     if n_characters:

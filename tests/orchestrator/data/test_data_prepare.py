@@ -129,6 +129,15 @@ def test_text_of_single_newlines_is_cut_at_line_ends_and_loses_nothing(tmp_path:
     assert {len(piece) // sources.TEXT_DOCUMENT_CHARACTERS for piece in pieces[:-1]} == {1}
 
 
+def test_one_blank_line_does_not_make_a_text_of_single_newlines_one_document(tmp_path: Path) -> None:
+    text = "Title\n\n" + "a line without a paragraph\n" * 100_000
+    (tmp_path / "lines.txt").write_text(text)
+    pieces = list(sources.read_documents(tmp_path / "lines.txt"))
+    assert "".join(pieces) == text
+    assert all(piece.endswith("\n") for piece in pieces)
+    assert max(map(len, pieces)) < 2 * sources.LONGEST_LINE < len(text)
+
+
 def test_one_long_line_is_cut_in_parts_and_keeps_its_characters(tmp_path: Path) -> None:
     text = "aé" * 2**20  # 3 MiB; a part ends in the middle of a character
     (tmp_path / "line.txt").write_text(text)
@@ -246,6 +255,8 @@ def test_a_tokenizer_that_does_not_give_the_text_back_is_refused_unless_meant(co
         prepare([corpus], str(file), tmp_path / "b")
     made = prepare([corpus], str(file), tmp_path / "b", lossy_tokenizer=True)
     assert made.train.n_bytes == trained.train.n_bytes
+    with pytest.raises(UserError, match="do not decode"):  # not what was made when it was meant
+        prepare([corpus], str(file), tmp_path / "b")
 
 
 def test_the_fingerprint_covers_the_ids(corpus: Path, tmp_path: Path, monkeypatch) -> None:

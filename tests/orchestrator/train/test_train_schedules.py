@@ -141,3 +141,10 @@ def test_a_monitor_goes_on_from_its_state_as_if_never_stopped() -> None:
     resumed.restore(monitor.state())
     rest = next(step for step, loss in enumerate(losses[stopped:], stopped + 1) if resumed.why_diverged(loss))
     assert rest == steps_until_diverged(losses)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_schedule_is_read_with_every_number_of_its_record(name: str) -> None:
+    decay = 200 if name == "wsd" else None
+    record = ScheduleSpec(name=name, warmup_tokens=100, final_fraction=0.3, decay_tokens=decay)
+    assert read_schedule(record, N_TOKENS) == Schedule(name, N_TOKENS, 100, 0.3, decay or 0)

@@ -118,7 +118,9 @@ def drop(node: ast.UnaryOp) -> str:
 
 def nudge(node: ast.Constant) -> str:
     before = node.value
-    node.value = not before if isinstance(before, bool) else before + 1 if isinstance(before, int) else before * 1.5
+    node.value = (
+        not before if isinstance(before, bool) else before + 1 if isinstance(before, int) else before * 1.5 or 1.0
+    )
     return f"{before} -> {node.value}"
 
 

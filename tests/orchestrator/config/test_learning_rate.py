@@ -126,3 +126,9 @@ def test_a_method_changes_any_number_of_a_power_rule_and_its_label_comes_before_
 def test_tokens_move_a_power_rule_only_where_it_says_from_which():
     written = {"rule": "power", "lr": "0.02", "at": "27k", "exponent": "0", "token_exponent": "0.5"}
     assert rate(written) == 0.02
+
+
+@pytest.mark.parametrize("written", [[0.1], None, {}])
+def test_a_table_holds_rates_and_nothing_else(written):
+    with pytest.raises(ValueError, match="expected a rate or a mapping of rates"):
+        RULE.validate_python({"rule": "table", "values": {"angpt": written}})

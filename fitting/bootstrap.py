@@ -1,10 +1,9 @@
-"""A second opinion on intervals: resample whole runs with replacement and re-solve, warm-started, in batches.
+"""Intervals by resampling: draw whole runs, or whole sizes, with replacement and re-solve, warm-started, in batches.
 
-Pairs by run are wide for few runs (coverage near 1 at 15), so the delta method stays the default. Knows fits and
-points.
+Right under unequal scatter where runs are many; wide where they are few (coverage near 1 at 15). Knows fits and points.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,19 +12,25 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from scalewright.fitting.errors import FittingError
-from scalewright.fitting.fit import FitSettings, lay_out
-from scalewright.fitting.frame import Points, unknown
+from scalewright.fitting.fit import coordinates_of, problem_of
+from scalewright.fitting.frame import FLOPS_PER_PARAMETER_TOKEN, Points, unknown
+from scalewright.fitting.frontier import NAMES, exponents, frontier, gamma, log_best_loss, log_g, log_k, size_exponent
+from scalewright.fitting.intervals import size_groups
 from scalewright.fitting.problem import resolve
 from scalewright.fitting.result import FitResult, Parameter
 from scalewright.fitting.threads import single_threaded
 from scalewright.fitting.uncertainty import pair_weights
 
 Array = NDArray[np.float64]
+Derived = Callable[[dict[str, Any]], Any]
 
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """Draws of theta (n_draws, n_theta) in reported coordinates; percentile intervals from them."""
+    """Draws of theta (n_draws, n_theta) in reported coordinates; percentile intervals from them.
+
+    unit: what was drawn, a "run", or a "size" where the runs of one size share an effect.
+    """
 
     names: tuple[str, ...]
     is_log: NDArray[np.bool_]
@@ -33,6 +38,7 @@ class Bootstrap:
     values: Array
     level: float
     seed: int
+    unit: str = "run"
 
     def parameter(self, name: str) -> Parameter:
         """Return one parameter with its percentile interval. Raises FittingError for an unknown name."""
@@ -48,6 +54,10 @@ class Bootstrap:
         value = function({n: self.values[j] for j, n in enumerate(self.names)})
         return self._interval(name, float(value), np.asarray(draws, dtype=np.float64))
 
+    def derived(self, result: FitResult, flops: Sequence[float] = ()) -> dict[str, Parameter]:
+        """Return every number derived from the law, as `derived` names them, with percentile intervals."""
+        return {name: self.quantity(name, function) for name, function in _derived(result, flops).items()}
+
     def table(self) -> pd.DataFrame:
         """Return value, se, low and high of every parameter."""
         rows = [self.parameter(name) for name in self.names]
@@ -59,6 +69,47 @@ class Bootstrap:
         return Parameter(name, value, float(draws.std(ddof=1)), float(low), float(high), None, "bootstrap")
 
 
+def derived(result: FitResult, flops: Sequence[float] = ()) -> dict[str, Parameter]:
+    """Return the exponents of a Chinchilla law's frontier, G and K, and N*, D* and L* at each compute."""
+    if not _derived(result):
+        return {}
+    found = exponents(result)
+    if not flops:
+        return found
+    at = frontier(result, list(flops))
+    for star, band in (("N*", at.n_params), ("D*", at.n_tokens), ("L*", at.loss_nats)):
+        for c, value, low, high in zip(flops, band.value, band.low, band.high, strict=True):
+            name = f"{star} at {c:.3g}"
+            found[name] = Parameter(name, float(value), float("nan"), float(low), float(high))
+    return found
+
+
+def _derived(result: FitResult, flops: Sequence[float] = ()) -> dict[str, Derived]:
+    """Functions of theta by the names of `derived`; none for a law without a frontier."""
+    if not set(NAMES) <= set(result.estimate.names) or not min(result.value("alpha"), result.value("beta")) > 0:
+        return {}
+    found: dict[str, Derived] = {
+        "a": size_exponent,
+        "b": lambda t: 1 - size_exponent(t),
+        "gamma": gamma,
+        "G": lambda t: np.exp(log_g(t)),
+        "K": lambda t: np.exp(log_k(t)),
+    }
+    for c in flops:
+        for star, function in _optimum(float(np.log(c / FLOPS_PER_PARAMETER_TOKEN))).items():
+            found[f"{star} at {c:.3g}"] = function
+    return found
+
+
+def _optimum(log_c: float) -> dict[str, Derived]:
+    """N*, D* and L* at log(C/k)."""
+    return {
+        "N*": lambda t: np.exp(log_g(t) + size_exponent(t) * log_c),
+        "D*": lambda t: np.exp((1 - size_exponent(t)) * log_c - log_g(t)),
+        "L*": lambda t: np.exp(log_best_loss(t, np.asarray(log_c))),
+    }
+
+
 @single_threaded
 def bootstrap(points: Points, result: FitResult, n_draws: int = 4000, *, seed: int = 0) -> Bootstrap:
     """Re-solve a fit on `n_draws` resamples of its runs (the points must be those of the fit).
@@ -66,14 +117,20 @@ def bootstrap(points: Points, result: FitResult, n_draws: int = 4000, *, seed: i
     The same seed gives the same draws. Raises FittingError for points that the fit did not use, or fewer than two
     draws.
     """
-    if points.data_hash() != result.provenance.data_hash:
-        raise FittingError("bootstrap needs the points of the fit: their data hashes differ")
     if n_draws < 2:
         raise FittingError(f"a bootstrap needs two draws or more, got {n_draws}")
-    problem = lay_out(points, result.law)
-    objective = FitSettings(result.objective, result.delta if result.objective == "huber" else None).resolve()
-    centred = np.asarray(np.linalg.solve(problem.to_raw, result.estimate.theta), dtype=np.float64)
-    clusters = pd.factorize(points.frame["run_id"])[0].astype(np.intp)
+    problem, objective = problem_of(points, result), result.settings.resolve()
+    centred = coordinates_of(problem, result)
+    sizes = size_groups(points) if result.shared is not None and result.shared.found else None
+    clusters = pd.factorize(points.frame["run_id"])[0].astype(np.intp) if sizes is None else sizes
     theta = resolve(problem, objective, centred, pair_weights(clusters, n_draws, seed))
     draws = theta @ problem.to_raw.T
-    return Bootstrap(problem.names, problem.is_log, draws, result.estimate.theta, result.level, seed)
+    return Bootstrap(
+        problem.names,
+        problem.is_log,
+        draws,
+        result.estimate.theta,
+        result.level,
+        seed,
+        "run" if sizes is None else "size",
+    )

@@ -1,6 +1,6 @@
 """What a fit rests on: residuals, leverage, and what leaving out each run would do. Knows fits.
 
-Influence is exact: every leave-one-out fit is re-solved, all in one batch.
+Influence is exact for up to 500 runs, each left out and re-solved in one batch; beyond, for the runs that matter most.
 """
 
 from dataclasses import dataclass, replace
@@ -10,14 +10,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from scalewright.fitting.errors import FittingError
-from scalewright.fitting.fit import FitSettings, lay_out
+from scalewright.fitting.fit import coordinates_of, hold_as, lay_out, problem_of
 from scalewright.fitting.frame import Points, check_points
-from scalewright.fitting.problem import held_at_bound, resolve
+from scalewright.fitting.problem import Problem, held_at_bound, resolve
 from scalewright.fitting.result import FitResult
+from scalewright.fitting.robust import Scores, influence_steps
 from scalewright.fitting.threads import single_threaded
 
 Array = NDArray[np.float64]
 
+ALL_EXACT, WORST_EXACT = 500, 32  # runs up to which each is left out exactly, and how many beyond that
 OUTLIER = 4.0  # residuals beyond this many scales are flagged
 
 
@@ -47,12 +49,9 @@ def diagnose(points: Points, result: FitResult) -> Diagnostics:
 
     Raises FittingError for other points.
     """
-    if points.data_hash() != result.provenance.data_hash:
-        raise FittingError("diagnostics need the points of the fit: their data hashes differ")
-    problem = lay_out(points, result.law)
-    objective = FitSettings(result.objective, result.delta if result.objective == "huber" else None).resolve()
-    theta = np.asarray(np.linalg.solve(problem.to_raw, result.estimate.theta), dtype=np.float64)
-    without = resolve(problem, objective, theta, 1.0 - np.eye(len(points)))
+    problem = problem_of(points, result)
+    theta = coordinates_of(problem, result)
+    without = _without_each(problem, result, theta)
     spread = np.sqrt(np.diag(result.estimate.covariance).clip(min=0))
     moved = np.abs((without - theta) @ problem.to_raw.T) / np.where(spread > 0, spread, np.inf)
     _, jacobian = problem.predict(theta)
@@ -68,6 +67,29 @@ def diagnose(points: Points, result: FitResult) -> Diagnostics:
         outlier=np.abs(result.residuals) > OUTLIER * sigma if sigma > 0 else False,
     )
     return Diagnostics(rows)
+
+
+def _without_each(problem: Problem, result: FitResult, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return theta with each run left out: re-solved for few runs, else by one robust step and re-solved for the worst.
+
+    The step is theta - H^-1 (score without the run); among many runs it is off by little, and the runs that move the
+    fit most, which are what is read, are solved exactly.
+    """
+    n, objective = len(problem.log_loss), result.settings.resolve()
+    if n <= ALL_EXACT:
+        return resolve(problem, objective, theta, 1.0 - np.eye(n))
+    predicted, jacobian = problem.predict(theta)
+    free = ~held_at_bound(problem, theta)
+    factor = np.exp(2 * predicted) if objective.raw else np.ones(n)
+    moves = influence_steps(Scores(jacobian[:, free], factor, result.residuals, objective), result.estimate.noise)
+    without = np.repeat(theta[None], n, axis=0)
+    without[:, free] += moves
+    scale = np.sqrt((moves**2).mean(axis=0)) + 1e-300
+    worst = np.sort(np.argsort(-(np.abs(moves) / scale).max(axis=1), kind="stable")[:WORST_EXACT])
+    weights = np.ones((len(worst), n))
+    weights[np.arange(len(worst)), worst] = 0.0
+    without[worst] = resolve(problem, objective, theta, weights)
+    return without
 
 
 @single_threaded
@@ -98,10 +120,9 @@ def influence_of_excluded(frame: pd.DataFrame, result: FitResult) -> pd.DataFram
 
 def _moved(points: Points, result: FitResult) -> tuple[str, float]:
     """Which parameter moves most when the fit is made on other points, and by how many standard errors."""
-    objective = FitSettings(result.objective, result.delta if result.objective == "huber" else None).resolve()
-    problem = lay_out(points, result.law)
-    start = np.asarray(np.linalg.solve(problem.to_raw, result.estimate.theta), dtype=np.float64)
-    theta = resolve(problem, objective, start, np.ones((1, len(points))))[0] @ problem.to_raw.T
+    problem = hold_as(lay_out(points, result.law), result)
+    start = coordinates_of(problem, result)
+    theta = resolve(problem, result.settings.resolve(), start, np.ones((1, len(points))))[0] @ problem.to_raw.T
     spread = np.sqrt(np.diag(result.estimate.covariance).clip(min=0))
     moved = np.abs(theta - result.estimate.theta) / np.where(spread > 0, spread, np.inf)
     return problem.names[int(moved.argmax())], float(moved.max())

@@ -1,7 +1,7 @@
 """Fit a law to points: lay out, solve from many seeds, attach intervals, certificate and provenance."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -9,45 +9,23 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from scalewright.fitting.errors import FittingError
-from scalewright.fitting.frame import PointRules, Points, check_points, log_axes, unknown
+from scalewright.fitting.frame import AXES, PointRules, Points, check_points, log_axes, unknown
+from scalewright.fitting.intervals import interval_notes, intervals_of, size_groups, spread_out_over, stretch_of
 from scalewright.fitting.laws import LAWS, Law
-from scalewright.fitting.losses import OBJECTIVES, Objective, total
-from scalewright.fitting.problem import APART, Problem, best_row, certify, held_at_bound, hold, solve
-from scalewright.fitting.profile import ProfileRange, profile_range
-from scalewright.fitting.result import Estimate, FitResult, Parameter, Provenance, open_exp
+from scalewright.fitting.losses import total
+from scalewright.fitting.problem import APART, Problem, best_row, certify, held_at_bound, hold, solve, with_box
+from scalewright.fitting.result import Estimate, FitResult, Parameter, Provenance
+from scalewright.fitting.robust import Scores, robust_covariance
+from scalewright.fitting.settings import FitSettings
+from scalewright.fitting.solver import Solution
 from scalewright.fitting.threads import single_threaded
-from scalewright.fitting.uncertainty import Noise, delta_covariance, noise_of, t_quantile
+from scalewright.fitting.uncertainty import noise_of
 
 Array = NDArray[np.float64]
 
 FITTING_VERSION = "1"
 N_SEEDS = 8
-THIN_CONDITION = 300.0  # condition of the scaled Jacobian beyond which the delta method is not trusted alone
-LOOSE_SE = 0.5  # standard error of a log coefficient beyond which its interval is profiled
-
-
-@dataclass(frozen=True)
-class FitSettings:
-    """How to fit: objective by name, its width (None: its own), confidence level, intervals by profile or not."""
-
-    objective: str = "huber"
-    delta: float | None = None
-    level: float = 0.95
-    profile: str = "auto"  # "auto": where the delta method would mislead; "always"; "never"
-    fixed: Mapping[str, float] = field(default_factory=dict)  # parameters held at a value
-
-    def resolve(self) -> Objective:
-        """Return the objective. Raises FittingError for an unknown name, or a width or level out of range."""
-        if not 0 < self.level < 1:
-            raise FittingError(f"level must lie between 0 and 1, got {self.level}")
-        if self.objective not in OBJECTIVES:
-            raise FittingError(unknown("objective", self.objective, list(OBJECTIVES)))
-        objective = OBJECTIVES[self.objective]
-        if self.delta is None:
-            return objective
-        if not self.delta > 0:
-            raise FittingError(f"delta must be positive, got {self.delta}")
-        return objective.with_delta(self.delta) if self.objective == "huber" else objective
+MOST_WIDENINGS = 7  # an end that has moved so often has grown 64 times: the optimum lies at infinity
 
 
 def fit(
@@ -60,17 +38,20 @@ def fit(
     level: float = 0.95,
     profile: str = "auto",
     fixed: Mapping[str, float] | None = None,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    above: float = 1.0,
 ) -> FitResult:
     """Fit one law to all the points given (one method's, or several for a law with method-wise parameters).
 
     Laws are those of `laws.LAWS`; objectives those of `losses.OBJECTIVES` (a sum over runs; Huber's width `delta` is
-    in log loss); `fixed` holds parameters at given values. Raises FittingError for
-    unknown names, too few points, or a design that cannot tell the parameters apart (too few levels of an axis, or
-    axes that move together).
+    in log loss); `fixed` holds parameters at given values, `bounds` between two; `above` below 1 weighs runs above the
+    law less. Raises FittingError for unknown names, too few points, or a design that cannot tell the parameters apart
+    (too few levels of an axis, or axes that move together).
     """
     checked = check_points(points, rules)
     chosen = _law(law)
-    return fit_points(checked, chosen, FitSettings(objective, delta, level, profile, dict(fixed or {})))
+    settings = FitSettings(objective, delta, level, profile, dict(fixed or {}), dict(bounds or {}), above)
+    return fit_points(checked, chosen, settings)
 
 
 def fit_each(
@@ -100,18 +81,17 @@ def _law(law: str | Law) -> Law:
 def fit_points(points: Points, law: Law, settings: FitSettings) -> FitResult:
     """Fit checked points; the function behind `fit`."""
     objective = settings.resolve()
-    problem = hold(lay_out(points, law), settings.fixed)
-    solution = solve(
-        problem, objective, problem.seeds(N_SEEDS if law.is_additive else 3 * N_SEEDS, APART), np.ones((1, len(points)))
-    )
+    problem, solution = _search(lay_out(points, law), law, settings)
     theta = solution.theta[best_row(solution)]
     certificate = certify(problem, objective, solution)
     predicted, jacobian = problem.predict(theta)
     free = ~held_at_bound(problem, theta)
     residuals = predicted - problem.log_loss
     noise = noise_of(residuals, int(free.sum()), objective)
-    covariance = delta_covariance(jacobian, free, noise, np.exp(2 * predicted) if objective.raw else None)
-    found = _intervals(problem, objective, settings, theta, covariance, noise)
+    factor = np.exp(2 * predicted) if objective.raw else np.ones(len(points))
+    scores = Scores(jacobian[:, free], factor, residuals, objective)
+    robust = spread_out_over(robust_covariance(scores, noise, settings.level, size_groups(points)), free)
+    found = intervals_of(problem, objective, settings, theta, robust, noise)
     raw = problem.to_raw
     return FitResult(
         law=law,
@@ -125,11 +105,58 @@ def fit_points(points: Points, law: Law, settings: FitSettings) -> FitResult:
         certificate=certificate,
         provenance=provenance_of(points),
         estimate=Estimate(
-            problem.names, problem.is_log, raw @ theta, raw @ covariance @ raw.T, noise, found.alternatives @ raw.T
+            problem.names,
+            problem.is_log,
+            raw @ theta,
+            raw @ robust.covariance @ raw.T,
+            noise,
+            found.alternatives @ raw.T,
+            stretch_of(problem, robust),
         ),
         residuals=residuals,
-        warnings=_warnings(points, law, found.params),
+        warnings=_warnings(points, law, found.params, settings, certificate.at_bound),
+        notes=interval_notes(problem, robust, noise, points),
+        settings=settings,
+        range=seen_range(points),
+        shared=robust.shared,
     )
+
+
+def _search(problem: Problem, law: Law, settings: FitSettings) -> tuple[Problem, Solution]:
+    """Solve from many seeds; where the optimum lies at an end that only says where the search began, move that end."""
+    objective, n_seeds = settings.resolve(), N_SEEDS if law.is_additive else 3 * N_SEEDS
+    ones = np.ones((1, len(problem.log_loss)))
+    for _ in range(MOST_WIDENINGS):
+        held = hold(problem, settings.fixed, settings.bounds)
+        solution = solve(held, objective, held.seeds(n_seeds, APART), ones)
+        if settings.bounds or settings.fixed:
+            return held, solution
+        wider = problem.box.searched_out(solution.theta[best_row(solution)])
+        if wider is None:
+            break
+        problem = with_box(problem, wider)
+    return held, solution
+
+
+def problem_of(points: Points, result: FitResult) -> Problem:
+    """Lay the problem of a fit out again, with what it held. Raises FittingError for points the fit did not use."""
+    if points.data_hash() != result.provenance.data_hash:
+        raise FittingError("this needs the points of the fit: their data hashes differ")
+    return hold_as(lay_out(points, result.law), result)
+
+
+def hold_as(problem: Problem, result: FitResult) -> Problem:
+    """Hold what a fit held, in a box that reaches as far as its estimate."""
+    theta = np.linalg.solve(problem.to_raw, result.estimate.theta)
+    box = problem.box
+    lower, upper = np.minimum(box.lower, theta), np.maximum(box.upper, theta)
+    wide = with_box(problem, replace(box, lower=lower, upper=upper))
+    return hold(wide, result.settings.fixed, result.settings.bounds)
+
+
+def coordinates_of(problem: Problem, result: FitResult) -> Array:
+    """Return the estimate of a fit in a problem's own coordinates."""
+    return np.asarray(np.linalg.solve(problem.to_raw, result.estimate.theta), dtype=np.float64)
 
 
 def provenance_of(points: Points) -> Provenance:
@@ -146,7 +173,10 @@ def lay_out(points: Points, law: Law) -> Problem:
 
 
 def check_design(points: Points, law: Law) -> None:
-    """Raise FittingError when there are fewer points than parameters, or too few levels of an axis."""
+    """Raise FittingError for fewer points than parameters, losses that are all equal, or too few levels of an axis."""
+    losses = points.column("loss_nats")
+    if len(losses) > 1 and np.ptp(np.log(losses)) < 1e-12:
+        raise FittingError(f"all {len(losses)} losses are equal ({losses[0]:g}): they say nothing about any law")
     needed = law.n_parameters(len(points.methods)) + 1
     if len(points) < needed:
         raise FittingError(
@@ -175,37 +205,18 @@ def _check_collinear(points: Points, law: Law) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Intervals:
-    params: dict[str, Parameter]
-    alternatives: Array  # (n, n_theta) of the problem: fits at the ends of profiled intervals
-
-
-def _intervals(
-    problem: Problem, objective: Objective, settings: FitSettings, theta: Array, covariance: Array, noise: Noise
-) -> _Intervals:
-    """Turn coordinates into named parameters; profile those whose delta interval cannot be trusted."""
-    raw, spread = problem.to_raw @ theta, np.sqrt(np.diag(problem.to_raw @ covariance @ problem.to_raw.T).clip(min=0))
-    t = t_quantile(settings.level, noise.df)
-    loose = _doubtful(problem, theta, covariance, raw, t * spread)
-    params, alternatives = {}, [np.empty((0, len(theta)))]
-    for j, name in enumerate(problem.names):
-        if name in settings.fixed:
-            params[name] = _held(name, settings.fixed[name])
-            continue
-        ends = None
-        if settings.profile == "always" or (settings.profile == "auto" and loose[j]):
-            threshold = 0.5 * t * t * noise.deviance_unit
-            ends = profile_range(problem, objective, theta, problem.to_raw[j], threshold)
-            alternatives.append(ends.theta)
-        params[name] = _parameter(problem, j, raw[j], t, spread[j], ends)
-    return _Intervals(params, np.concatenate(alternatives))
-
-
-def _warnings(points: Points, law: Law, params: Mapping[str, Parameter]) -> tuple[str, ...]:
+def _warnings(
+    points: Points, law: Law, params: Mapping[str, Parameter], settings: FitSettings, at_bound: tuple[str, ...]
+) -> tuple[str, ...]:
     found = []
     if len(points.methods) > 1 and not law.per_method:
         found.append(f"{len(points.methods)} methods were fitted as one: {', '.join(points.methods)}")
+    given = [name for name in at_bound if name in settings.bounds]
+    if given:
+        found.append(f"{', '.join(given)}: held by the bounds given, past which the runs would take it")
+    ended = [name for name in at_bound if name not in settings.bounds]
+    if ended:
+        found.append(f"{', '.join(ended)}: the optimum lies at the end of its range, so only one end of it is a result")
     open_ended = [name for name, p in params.items() if not p.identified]
     if open_ended:
         names = ", ".join(open_ended)
@@ -213,33 +224,11 @@ def _warnings(points: Points, law: Law, params: Mapping[str, Parameter]) -> tupl
     return tuple(found)
 
 
-def _held(name: str, value: float) -> Parameter:
-    return Parameter(name, value, 0.0, value, value, None, "fixed")
-
-
-def _doubtful(problem: Problem, theta: Array, covariance: Array, raw: Array, half: Array) -> NDArray[np.bool_]:
-    """Which coordinates are at a bound, are exponents whose interval reaches zero, or loose log coefficients."""
-    pinned = problem.box.lower == problem.box.upper
-    centred_se = np.sqrt(np.diag(problem.to_centred @ covariance @ problem.to_centred.T).clip(min=0))
-    loose = problem.is_log & (centred_se > LOOSE_SE)
-    doubtful = (held_at_bound(problem, theta) | loose | (~problem.is_log & (half >= np.abs(raw)))) & ~pinned
-    return np.asarray(doubtful | (problem.is_additive & doubtful.any()))
-
-
-def _parameter(
-    problem: Problem, index: int, raw: float, t: float, spread: float, ends: ProfileRange | None
-) -> Parameter:
-    low, high = (raw - t * spread, raw + t * spread) if ends is None else (ends.low, ends.high)
-    one_sided = {(True, True): "none", (True, False): "upper", (False, True): "lower"}.get((low is None, high is None))
-    is_log = bool(problem.is_log[index])
-    value = float(open_exp(raw)) if is_log else float(raw)
-    least = 0.0 if is_log else float(problem.box.lower[index])
-    return Parameter(
-        problem.names[index],
-        value,
-        float(value * spread if is_log else spread),
-        least if low is None else float(open_exp(low) if is_log else low),
-        float("inf") if high is None else float(open_exp(high) if is_log else high),
-        one_sided,
-        "delta" if ends is None else "profile",
-    )
+def seen_range(points: Points) -> Mapping[str, tuple[float, float]]:
+    """Return the smallest and largest of each axis among the points: past these the law extrapolates."""
+    found = {}
+    for axis in AXES:
+        values = points.column(axis)
+        if np.isfinite(values).all():
+            found[axis] = (float(values.min()), float(values.max()))
+    return MappingProxyType(found)

@@ -100,7 +100,7 @@ def unknown(kind: str, name: object, valid: "tuple[str, ...] | list[str]") -> st
 def check_points(frame: pd.DataFrame | Points, rules: PointRules | None = None) -> Points:
     """Check a table of runs and return the points that enter a fit, with every exclusion and its reason.
 
-    Needs `loss_nats` and either `n_params` with `n_tokens` or `flops`; a missing `flops` is 6 N D. Optional columns
+    Needs `loss_nats` and one or more of n_params, n_tokens, flops; a missing `flops` is 6 N D. Optional columns
     that matter: run_id, label (or method), seed, state, diverged, annealed, holdout, n_params_total, n_params_head.
     Raises FittingError for a missing column, an unknown convention, or when no row is left.
     """
@@ -149,8 +149,8 @@ def _with_axes(table: pd.DataFrame, rules: PointRules) -> pd.DataFrame:
         raise FittingError(unknown("N convention", rules.n_convention, list(N_CONVENTIONS)))
     if rules.flop_convention not in FLOP_CONVENTIONS:
         raise FittingError(unknown("FLOP convention", rules.flop_convention, list(FLOP_CONVENTIONS)))
-    if not {"n_params", "n_tokens"} <= set(table) and "flops" not in table:
-        raise FittingError("points need n_params and n_tokens, or flops")
+    if not set(AXES) & set(table):
+        raise FittingError(f"points need an axis to be fitted along: {', '.join(AXES)}")
     for name in AXES:
         table[name] = _numeric(table, name) if name in table else np.nan
     for column in {"non-embedding": [], "non-embedding+head": ["n_params_head"], "total": ["n_params_total"]}[

@@ -144,7 +144,7 @@ def _parameter(
     half = np.array([t_quantile(result.level, result.estimate.noise.df) * se])
     others = [_at(alternative, names, function) for alternative in result.estimate.alternatives]
     low, high = (float(end[0]) for end in widen(value, half, others, np.zeros(1)))
-    how = "profile" if others else "delta"
+    how = "profile" if others else "robust"
     if not is_log:
         return Parameter(name, float(value[0]), se, low, high, None, how)
     scale = float(open_exp(value[0]))

@@ -3,7 +3,7 @@
 The residual of a run is log L_hat - log L (or L_hat - L for `raw-l2`); an objective is the *sum* over runs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,10 @@ LAD_DELTA = 1e-6  # Huber's loss at this width, divided by it, equals |r| up to 
 
 @dataclass(frozen=True)
 class Objective:
-    """A loss on residuals: Huber's at width `delta` (inf: least squares), on log or raw loss, times `scale`."""
+    """A loss on residuals: Huber's at width `delta` (inf: least squares), on log or raw loss, times `scale`.
+
+    `above` is the weight of a run whose loss lies above the law; below 1 the law leans on the lower envelope.
+    """
 
     name: str
     doc: str
@@ -23,9 +26,14 @@ class Objective:
     raw: bool = False
     scale: float = 1.0
     continuation: tuple[float, ...] = ()
+    above: float = 1.0
 
     def with_delta(self, delta: float) -> "Objective":
-        return Objective(self.name, self.doc, delta, self.raw, self.scale, self.continuation)
+        return replace(self, delta=delta)
+
+    def tilt(self, residual: Array) -> Array:
+        """Return the weight of each residual (log L_hat - log L): `above` for runs above the law, 1 for the others."""
+        return np.asarray(np.where(residual < 0, self.above, 1.0), dtype=np.float64)
 
     def stages(self) -> tuple[float, ...]:
         """List the widths to solve one after another, from least squares down to this objective's own."""
@@ -45,7 +53,9 @@ def total(objective: Objective, value: float, residuals: Array) -> float:
 
     For `lad` it is the sum of |r| itself, not its smooth stand-in.
     """
-    return float(np.abs(residuals).sum()) if objective.name == "lad" else value * objective.scale
+    if objective.name == "lad":
+        return float((objective.tilt(residuals) * np.abs(residuals)).sum())
+    return value * objective.scale
 
 
 @dataclass(frozen=True)
@@ -68,7 +78,11 @@ def loss_terms(objective: Objective, predicted: Array, observed: Array) -> Terms
         return _raw_terms(predicted, observed)
     residual = predicted - observed
     psi = np.clip(residual, -objective.delta, objective.delta)
-    return Terms(psi * (residual - 0.5 * psi), psi, (psi == residual) - psi, psi)
+    if objective.above == 1.0:
+        return Terms(psi * (residual - 0.5 * psi), psi, (psi == residual) - psi, psi)
+    tilt = objective.tilt(residual)
+    slope = tilt * psi
+    return Terms(slope * (residual - 0.5 * psi), slope, tilt * (psi == residual) - slope, slope)
 
 
 def _raw_terms(predicted: Array, observed: Array) -> Terms:

@@ -189,7 +189,7 @@ class Mapped:
 
     def evaluator(self, objective: Objective, weights: Array) -> Evaluate:
         inside, inner = self.inner.evaluator(objective, weights), self.inner.box
-        slack = 1e-9 * (inner.upper - inner.lower)
+        slack = 1e-9 * (inner.upper - inner.lower) + 1e-12
 
         def evaluate(phi: Array, rows: NDArray[np.intp]) -> Local:
             theta = phi @ self.matrix.T
@@ -201,20 +201,40 @@ class Mapped:
         return evaluate
 
 
-def hold(problem: Problem, fixed: Mapping[str, float]) -> Problem:
-    """Hold parameters at given values: the range of each shrinks to a point. Raises FittingError for unknown names."""
-    if not fixed:
-        return problem
-    for name in fixed:
+def hold(problem: Problem, fixed: Mapping[str, float], bounds: Mapping[str, tuple[float, float]]) -> Problem:
+    """Hold parameters at given values, or between two: the range of each shrinks. Raises FittingError for bad ones."""
+    limits = {**bounds, **{name: (value, value) for name, value in fixed.items()}}
+    for name, (low, high) in limits.items():
         if name not in problem.names:
             raise FittingError(unknown("parameter", name, problem.names))
-    inverse = np.asarray(np.linalg.inv(problem.to_raw), dtype=np.float64)
-    raw = Mapped(problem, inverse, problem.names, _raw_box(problem))
-    lower, upper = raw.box.lower.copy(), raw.box.upper.copy()
-    for j, name in enumerate(problem.names):
-        if name in fixed:
-            lower[j] = upper[j] = np.log(fixed[name]) if problem.is_log[j] else fixed[name]
-    return replace(raw, box=replace(raw.box, lower=lower, upper=upper))
+        problem = _limit(problem, problem.names.index(name), low, high)
+    return problem
+
+
+def _limit(problem: Problem, index: int, low: float, high: float) -> Problem:
+    """Keep one reported coordinate within low and high, as a coordinate of its own where it is a combination."""
+    name = problem.names[index]
+    if not low <= high:
+        raise FittingError(f"bounds of {name}: the lower, {low:g}, is above the upper, {high:g}")
+    if problem.is_log[index] and not high > 0:
+        raise FittingError(f"{name} is positive, so it cannot be held at {high:g}")
+    if np.count_nonzero(problem.to_raw[index]) > 1:
+        problem = map_coordinate(problem, index, problem.to_raw[index])
+    box, is_log = problem.box, bool(problem.is_log[index])
+    floor = float(box.lower[index])
+    if is_log:
+        low, high = (max(float(np.log(value)), floor) if value > 0 else floor for value in (low, high))
+    lows, highs = box.lower.copy(), box.upper.copy()
+    lows[index], highs[index] = (low, high) if low == high else (max(low, lows[index]), min(high, highs[index]))
+    if lows[index] > highs[index]:
+        raise FittingError(f"bounds of {name}: no value between them can fit these losses")
+    return with_box(problem, replace(box, lower=lows, upper=highs))
+
+
+def with_box(problem: Problem, box: Box) -> Problem:
+    """Return the same problem in another box."""
+    changed: Problem = replace(problem, box=box)  # type: ignore[type-var]  # every problem is a frozen dataclass
+    return changed
 
 
 def spread_out(theta: Array, value: Array, n_keep: int, apart: float = APART) -> Array:
@@ -229,12 +249,6 @@ def spread_out(theta: Array, value: Array, n_keep: int, apart: float = APART) ->
         if len(kept) == n_keep:
             break
     return np.asarray(theta[kept])
-
-
-def _raw_box(problem: Problem) -> Box:
-    ends = np.stack([problem.to_raw * problem.box.lower, problem.to_raw * problem.box.upper])
-    curvature = (np.linalg.inv(problem.to_raw) ** 2).T @ problem.box.curvature
-    return Box(ends.min(axis=0).sum(axis=1), ends.max(axis=0).sum(axis=1), np.asarray(curvature))
 
 
 def map_coordinate(problem: Problem, index: int, combination: Array) -> Mapped:

@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 
 from scalewright.fitting.errors import FittingError
-from scalewright.fitting.fit import FitSettings, lay_out
+from scalewright.fitting.fit import coordinates_of, problem_of
 from scalewright.fitting.frame import Points, unknown
 from scalewright.fitting.problem import map_coordinate
 from scalewright.fitting.profile import Held, profile_curve, profile_from, profile_range
 from scalewright.fitting.result import FitResult, is_identified
 from scalewright.fitting.solver import Array
 from scalewright.fitting.threads import single_threaded
-from scalewright.fitting.uncertainty import t_quantile
+from scalewright.fitting.uncertainty import profile_threshold, t_quantile
 
 N_VALUES = 48
 
@@ -50,16 +50,12 @@ def profile_of(points: Points, result: FitResult, name: str) -> ProfileOfParamet
 
     Raises FittingError for an unknown parameter or other points.
     """
-    if points.data_hash() != result.provenance.data_hash:
-        raise FittingError("a profile needs the points of the fit: their data hashes differ")
     if name not in result.estimate.names:
         raise FittingError(unknown("parameter", name, result.estimate.names))
-    problem = lay_out(points, result.law)
-    objective = FitSettings(result.objective, result.delta if result.objective == "huber" else None).resolve()
+    problem, objective = problem_of(points, result), result.settings.resolve()
     j = result.estimate.names.index(name)
-    best = np.asarray(np.linalg.solve(problem.to_raw, result.estimate.theta), dtype=np.float64)
-    noise = result.estimate.noise
-    threshold = 0.5 * t_quantile(result.level, noise.df) ** 2 * noise.deviance_unit
+    best, noise = coordinates_of(problem, result), result.estimate.noise
+    threshold = profile_threshold(t_quantile(result.level, noise.df), noise, float(result.estimate.stretch[j]))
     ends = profile_range(problem, objective, best, problem.to_raw[j], threshold)
     index = int(np.argmax(np.abs(problem.to_raw[j])))
     mapped = map_coordinate(problem, index, problem.to_raw[j])

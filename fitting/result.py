@@ -18,6 +18,8 @@ from scalewright.fitting.errors import FittingError
 from scalewright.fitting.frame import FLOPS_PER_PARAMETER_TOKEN, Exclusion, PointRules, unknown
 from scalewright.fitting.laws import Law
 from scalewright.fitting.problem import Certificate
+from scalewright.fitting.robust import Shared
+from scalewright.fitting.settings import FitSettings
 from scalewright.fitting.uncertainty import Noise, t_quantile
 
 Array = NDArray[np.float64]
@@ -36,7 +38,7 @@ class Parameter:
     """One parameter: value, standard error, and an interval at the fit's level.
 
     `one_sided` is None, "lower" (only `low` is a bound: the data allow any larger value), "upper" (only `high` is), or
-    "none" (neither end is bounded). `interval` says where the ends come from: "delta", "profile" or "bootstrap".
+    "none" (neither end is bounded). `interval` says where the ends come from: "robust", "profile" or "bootstrap".
     """
 
     name: str
@@ -45,7 +47,7 @@ class Parameter:
     low: float
     high: float
     one_sided: str | None = None
-    interval: str = "delta"
+    interval: str = "robust"
 
     @property
     def identified(self) -> bool:
@@ -72,7 +74,8 @@ class Prediction:
 class Estimate:
     """The fitted law in its own coordinates: logs of coefficients and plain exponents, with their covariance.
 
-    `alternatives` (n, n_theta) are fits at the ends of profiled intervals: every band must hold them too.
+    `alternatives` (n, n_theta) are fits at the ends of profiled intervals: every band must hold them too. `stretch`
+    is the variance of each coordinate over what equal scatter would give.
     """
 
     names: tuple[str, ...]
@@ -81,6 +84,7 @@ class Estimate:
     covariance: Array
     noise: Noise
     alternatives: Array
+    stretch: Array
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,10 @@ class Provenance:
 
 @dataclass(frozen=True)
 class FitResult:
-    """A fitted law. `params["alpha"].value`, `.predict(...)`, `.summary()`, `.to_record()`."""
+    """A fitted law. `params["alpha"].value`, `.predict(...)`, `.summary()`, `.to_record()`.
+
+    `warnings` are what must be admitted, `notes` what the intervals allow for; `range` holds the ends of each axis.
+    """
 
     law: Law
     objective: str
@@ -110,7 +117,11 @@ class FitResult:
     provenance: Provenance
     estimate: Estimate
     residuals: Array
+    settings: FitSettings
+    range: Mapping[str, tuple[float, float]]
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    shared: Shared | None = None
 
     @property
     def excluded(self) -> tuple[Exclusion, ...]:
@@ -193,6 +204,7 @@ class FitResult:
             *(parameter_line(p) for p in self.params.values()),
             _certificate_line(self.certificate),
             *(f"excluded {e.run_id}: {e.reason}" for e in self.excluded),
+            *(f"intervals: {n}" for n in self.notes),
             *(f"warning: {w}" for w in self.warnings),
         ]
         return "\n".join(lines)
@@ -224,6 +236,7 @@ class FitResult:
             "theta": dict(zip(self.estimate.names, self.estimate.theta.tolist(), strict=True)),
             "covariance": self.estimate.covariance.tolist(),
             "alternatives": self.estimate.alternatives.tolist(),
+            "stretch": self.estimate.stretch.tolist(),
             "noise": asdict(self.estimate.noise),
             "methods": list(self.methods),
             "certificate": asdict(self.certificate),
@@ -233,6 +246,11 @@ class FitResult:
             "rules": asdict(self.provenance.rules),
             "version": self.provenance.version,
             "warnings": list(self.warnings),
+            "notes": list(self.notes),
+            "fixed": dict(self.settings.fixed),
+            "bounds": {name: list(ends) for name, ends in self.settings.bounds.items()},
+            "above": self.settings.above,
+            "range": {axis: list(ends) for axis, ends in self.range.items()},
         }
         cleaned: dict[str, Any] = jsonable(record)
         return cleaned

@@ -4,7 +4,7 @@ Shapes: theta (batch, n_theta); value (batch,); gradient (batch, n_theta); hessi
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,11 +34,27 @@ Evaluate = Callable[[Array, NDArray[np.intp]], Local]  # (theta of some rows, wh
 
 @dataclass(frozen=True)
 class Box:
-    """Where each coordinate may lie, and the curvature of least squares in it, which sets the unit of a step."""
+    """Where each coordinate may lie, and the curvature of least squares in it, which sets the unit of a step.
+
+    `open_below` and `open_above` mark ends that only say where the search began: an optimum there moves them. The
+    other ends are limits of the law itself, such as an exponent of 0 or a floor that no loss can tell from 0.
+    """
 
     lower: Array
     upper: Array
     curvature: Array
+    open_below: Mask | None = None
+    open_above: Mask | None = None
+
+    def searched_out(self, theta: Array) -> "Box | None":
+        """Return a box twice as wide at each open end where theta lies; None where it lies at none."""
+        width = self.upper - self.lower
+        below, above = theta <= self.lower + 1e-9 * width, theta >= self.upper - 1e-9 * width
+        below &= np.zeros(len(theta), bool) if self.open_below is None else self.open_below
+        above &= np.zeros(len(theta), bool) if self.open_above is None else self.open_above
+        if not (below | above).any():
+            return None
+        return replace(self, lower=self.lower - width * below, upper=self.upper + width * above)
 
 
 @dataclass(frozen=True)

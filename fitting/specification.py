@@ -46,8 +46,9 @@ class SpecificationCurve:
         return float(some.min()), float(some.max())
 
     def parameter(self, name: str) -> Parameter:
-        """Return the headline's parameter, or its exponent of the frontier."""
-        return _parameters(self.headline)[name]
+        """Return the headline's parameter, or its exponent of the frontier; unbounded where the headline has none."""
+        none = Parameter(name, float("nan"), float("nan"), float("-inf"), float("inf"), "none")
+        return _parameters(self.headline).get(name, none)
 
     def interval(self, parameter: str) -> tuple[float, float]:
         """Return the headline's sampling interval, widened to the envelope where that reaches further."""

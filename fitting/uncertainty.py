@@ -1,6 +1,6 @@
 """How far the numbers could be off: scale of the residuals, delta-method covariance, bootstrap. Knows numpy and scipy.
 
-The default interval is the delta method with a t quantile on n - p degrees of freedom.
+The default interval is that of `robust.py` with a t quantile on n - p degrees of freedom.
 """
 
 import math
@@ -106,3 +106,8 @@ def pair_weights(clusters: NDArray[np.intp], n_draws: int, seed: int) -> Array:
     rng = np.random.default_rng([seed, 0xB007])
     counts = rng.multinomial(n_clusters, np.full(n_clusters, 1 / n_clusters), size=n_draws)
     return np.asarray(counts[:, clusters], dtype=np.float64)
+
+
+def profile_threshold(t: float, noise: Noise, stretch: float) -> float:
+    """Return how far an objective may rise along a profile: t^2 of it, stretched as the robust variance is."""
+    return 0.5 * t * t * noise.deviance_unit * float(np.clip(stretch, 0.25, 1e4))

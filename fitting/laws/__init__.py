@@ -54,6 +54,27 @@ _POWER_SHARED = AdditiveLaw(
     (_C,),
     ("A",),
 )
+_SIZE = AdditiveLaw(
+    "size",
+    "loss from parameters alone, with a floor: runs of one number of tokens, or of very many",
+    "Kaplan et al. 2020, arXiv:2001.08361, eq. 1.1, with a floor",
+    "L = E + A N^-alpha",
+    (Term("E"), _N),
+)
+_TOKENS = AdditiveLaw(
+    "tokens",
+    "loss from tokens alone, with a floor: runs of one size",
+    "Kaplan et al. 2020, arXiv:2001.08361, eq. 1.2, with a floor",
+    "L = E + B D^-beta",
+    (Term("E"), _D),
+)
+_WIDTH_DEPTH = AdditiveLaw(
+    "width-depth",
+    "loss from width, depth and tokens: what each of them is worth",
+    "Hoffmann et al. 2022, arXiv:2203.15556, eq. 2, with parameters taken apart into width and depth",
+    "L = E + A W^-alpha + G H^-gamma + B D^-beta",
+    (Term("E"), Term("A", "alpha", "width"), Term("G", "gamma", "depth"), _D),
+)
 
 LAWS: dict[str, Law] = {
     "chinchilla": _CHINCHILLA,
@@ -62,6 +83,9 @@ LAWS: dict[str, Law] = {
     "power": _POWER,
     "pure-power": _PURE_POWER,
     "power-shared": _POWER_SHARED,
+    "size": _SIZE,
+    "tokens": _TOKENS,
+    "width-depth": _WIDTH_DEPTH,
     "kaplan": KAPLAN,
     "broken": BROKEN,
     "repeated-data": REPEATED,

@@ -191,7 +191,7 @@ def _box(is_log: NDArray[np.bool_], is_floor: NDArray[np.bool_], log_loss: Array
     below, above = COEFFICIENT_REACH
     lower = np.where(is_log, log_loss.min() - below, EXPONENT_BOX[0])
     upper = np.where(is_log, log_loss.max() + above * ~is_floor, EXPONENT_BOX[1])
-    return Box(lower, upper, (z**2).sum(axis=(0, 1)) / len(z) ** 2)
+    return Box(lower, upper, (z**2).sum(axis=(0, 1)) / len(z) ** 2, np.zeros(len(lower), bool), ~is_floor)
 
 
 def predict_log_loss(z: Array, theta: Array) -> tuple[Array, Array]:

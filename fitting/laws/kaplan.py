@@ -50,9 +50,9 @@ KAPLAN = ShapedLaw(
     ("n_params", "n_tokens"),
     (
         Shape("N_c", True, -50.0, 250.0),
-        Shape("alpha_N", False, 1e-3, 3.0, _EXPONENTS),
+        Shape("alpha_N", False, 1e-3, 3.0, _EXPONENTS, limits=("lower",)),
         Shape("D_c", True, -50.0, 250.0),
-        Shape("alpha_D", False, 1e-3, 3.0, _EXPONENTS),
+        Shape("alpha_D", False, 1e-3, 3.0, _EXPONENTS, limits=("lower",)),
     ),
     _value,
     _jacobian,

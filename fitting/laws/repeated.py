@@ -100,6 +100,7 @@ def _place(shapes: Array, solved: Array, columns: Columns) -> Array:
 
 _EXPONENTS = (0.15, 0.28, 0.4, 0.6)
 _RATES = tuple(np.log([3.0, 6.0, 12.0, 25.0, 50.0, 100.0, 200.0]).tolist())
+_SIZE_RATES = tuple(np.log([1.0, 2.0, 4.0, 8.0, 16.0]).tolist())
 
 REPEATED = ShapedLaw(
     "repeated-data",
@@ -108,13 +109,13 @@ REPEATED = ShapedLaw(
     "L = E + A N'^-alpha + B D'^-beta with N', D' of diminishing worth past U_N, U_D",
     ("n_params", "n_tokens", "unique_tokens"),
     (
-        Shape("E", True, -14.0, 5.0),
+        Shape("E", True, -14.0, 5.0, limits=("lower",)),
         Shape("A", True, -20.0, 60.0, term=("alpha", "n_params")),
-        Shape("alpha", False, 1e-3, 3.0, _EXPONENTS),
+        Shape("alpha", False, 1e-3, 3.0, _EXPONENTS, limits=("lower",)),
         Shape("B", True, -20.0, 60.0, term=("beta", "n_tokens")),
-        Shape("beta", False, 1e-3, 3.0, _EXPONENTS),
-        Shape("R_D", True, -3.0, 9.0, _RATES),
-        Shape("R_N", True, -3.0, 9.0, tuple(np.log([1.0, 2.0, 4.0, 8.0, 16.0]).tolist())),
+        Shape("beta", False, 1e-3, 3.0, _EXPONENTS, limits=("lower",)),
+        Shape("R_D", True, -3.0, 9.0, _RATES, limits=("lower", "upper")),
+        Shape("R_N", True, -3.0, 9.0, _SIZE_RATES, limits=("lower", "upper")),
     ),
     _value,
     _jacobian,

@@ -29,7 +29,8 @@ CACHED = 2048  # rows times points whose intermediate values stay in a cache
 class Shape:
     """One coordinate: whether theta holds its log, its range in theta, and the values tried as seeds (in theta).
 
-    term: for a coefficient, the exponent and the axis that stand beside it, as in A N^-alpha.
+    term: for a coefficient, the exponent and the axis that stand beside it, as in A N^-alpha. limits: the ends of the
+    range, "lower" and "upper", that are limits of the law; the others move where the optimum lies at them.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Shape:
     upper: float
     grid: tuple[float, ...] = ()
     term: tuple[str, str] | None = None
+    limits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,8 @@ def _box(law: ShapedLaw, columns: Columns, log_loss: Array) -> Box:
     centre = 0.5 * (lower + upper)
     jacobian = law.jacobian(centre[None], columns)[0]
     curvature = np.nan_to_num((jacobian**2).sum(axis=0), nan=1.0, posinf=1.0) + 1e-12
-    return Box(lower, upper, curvature)
+    below, above = (np.array([end not in c.limits for c in law.coordinates]) for end in ("lower", "upper"))
+    return Box(lower, upper, curvature, below, above)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """One law fitted as a person asks: which runs, which objective, labels apart or together; stored, then worded."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from scalewright.orchestrator.analysis.analyze import record_result, require_ended
@@ -13,11 +13,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from scalewright.db.engine import Database
+    from scalewright.fitting.at_compute import AtCompute
     from scalewright.fitting.frame import PointRules, Points
     from scalewright.fitting.result import FitResult
 
 TOGETHER = "none"
 HELD_OUT = ("exclude", "include")
+LOSSES = {"loss_nats": "nats per token", "bits_per_byte": "bits per byte"}
+PAST = (1.0, 10.0, 100.0)  # computes at which the optimum is given, in units of the largest run's
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class FitRequest:
 
     by: a column whose values are fitted apart, or "none" for all runs in one fit. holdout: "exclude" (runs marked
     holdout stay out and are predicted), "include", or a condition such as "n_tokens > 4e5" that marks more runs.
+    fixed and bounds: what is known of parameters; above: the weight of runs above the law; at: computes at which the
+    optimum is told; loss: what is fitted.
     """
 
     law: str = "chinchilla"
@@ -39,10 +44,20 @@ class FitRequest:
     n_bootstrap: int = 0
     level: float = 0.95
     profile: str = "auto"
+    fixed: Mapping[str, float] = field(default_factory=dict)
+    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    above: float = 1.0
+    at: tuple[float, ...] = ()
+    loss: str = "loss_nats"
 
     def __post_init__(self) -> None:
         if self.delta is not None and self.objective != "huber":
             raise UserError(f"--delta {self.delta:g}: only the objective huber has a width, not {self.objective}")
+        if self.loss not in LOSSES:
+            raise UserError(f"--loss {self.loss}: no such loss; valid: {', '.join(LOSSES)}")
+        wrong = [flops for flops in self.at if not 0 < flops < float("inf")]
+        if wrong:
+            raise UserError(f"--at {wrong[0]:g}: a compute in FLOP is positive, for example 3.8e25")
 
     def rules(self) -> "PointRules":
         from scalewright.fitting.frame import PointRules
@@ -77,25 +92,25 @@ def fit_as_asked(study: Study, experiment: str, request: FitRequest) -> tuple[Fi
     from scalewright.fitting.frame import check_points
 
     database = open_database(study.database, create=False)
-    runs = runs_to_fit(database, experiment, request.holdout)
+    runs = measured_in(runs_to_fit(database, experiment, request.holdout), request.loss)
     points = check_points(runs, request.rules())
     held_out = held_out_points(runs, request)
     fitted = []
     for label, group in groups(points, request):
         result = fit_group(group, request)
         fit_id = record_result(database, experiment, result, label=label)
-        most = float(group.column("flops").max())
+        most = result.range.get("flops", (0.0, None))[1]
         fitted.append(Fitted(label, result, fit_id, predict(result, label, held_out), most))
     return tuple(fitted)
 
 
-def read_runs(study: Study, experiment: str, holdout: str = "exclude") -> "pd.DataFrame":
-    """Read the runs of a study's experiment; raises UserError where none has ended."""
+def read_runs(study: Study, experiment: str, holdout: str = "exclude", loss: str = "loss_nats") -> "pd.DataFrame":
+    """Read the runs of a study's experiment, with the loss that is to be fitted; raises UserError where none has it."""
     from scalewright.db.engine import open_database
 
     database = open_database(study.database, create=False)
     try:
-        return runs_to_fit(database, experiment, holdout)
+        return measured_in(runs_to_fit(database, experiment, holdout), loss)
     finally:
         database.close()
 
@@ -125,6 +140,50 @@ def runs_to_fit(database: "Database", experiment: str, holdout: str = "exclude")
     return runs.assign(holdout=runs["holdout"].fillna(False).astype(bool) | runs["run_id"].isin(met))
 
 
+def measured_in(runs: "pd.DataFrame", loss: str) -> "pd.DataFrame":
+    """Put the loss that is to be fitted where laws read it. Raises UserError where no run has it."""
+    if loss == "loss_nats":
+        return runs
+    if loss not in runs or not runs[loss].notna().any():
+        raise UserError(f"--loss {loss}: none of these {len(runs)} runs has it")
+    return runs.assign(loss_nats=runs[loss])
+
+
+def read_fixed(given: Sequence[str]) -> dict[str, float]:
+    """Read `E=1.6`. Raises UserError for anything else."""
+    return {name: number_of("--fix", text, value, "E=1.6") for text in given for name, value in [named_value(text)]}
+
+
+def read_bounds(given: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """Read `E=1.5:1.8`; an end left out is open. Raises UserError for anything else."""
+    found = {}
+    for text in given:
+        name, value = named_value(text)
+        low, colon, high = value.partition(":")
+        if not colon:
+            raise UserError(f"--bounds {text}: expected two ends, for example E=1.5:1.8, or one: E=1.5:")
+        found[name] = (
+            number_of("--bounds", text, low, "E=1.5:1.8") if low else float("-inf"),
+            number_of("--bounds", text, high, "E=1.5:1.8") if high else float("inf"),
+        )
+    return found
+
+
+def named_value(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name.strip(), value.strip()
+
+
+def number_of(flag: str, text: str, value: str, example: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        raise UserError(f"{flag} {text}: expected a parameter and a number, for example {example}") from None
+    if number != number:
+        raise UserError(f"{flag} {text}: expected a number, for example {example}")
+    return number
+
+
 def groups(points: "Points", request: FitRequest) -> list[tuple[str, "Points"]]:
     from scalewright.fitting.figures.style import in_order
     from scalewright.fitting.laws import LAWS
@@ -139,7 +198,36 @@ def groups(points: "Points", request: FitRequest) -> list[tuple[str, "Points"]]:
 def fit_group(points: "Points", request: FitRequest) -> "FitResult":
     from scalewright.fitting.fit import fit
 
-    return fit(points, request.law, request.objective, request.delta, level=request.level, profile=request.profile)
+    return fit(
+        points,
+        request.law,
+        request.objective,
+        request.delta,
+        level=request.level,
+        profile=request.profile,
+        fixed=request.fixed,
+        bounds=request.bounds,
+        above=request.above,
+    )
+
+
+def optima(fitted: Fitted, request: FitRequest) -> "list[AtCompute]":
+    """Return the optimum at the computes asked for, else at the fit's largest and past it; none where there is none.
+
+    Raises FittingError where computes were asked for and the law has no optimum.
+    """
+    from scalewright.fitting.at_compute import at_compute
+    from scalewright.fitting.errors import FittingError
+
+    flops = request.at or (() if fitted.flops is None else tuple(fitted.flops * factor for factor in PAST))
+    if not request.at and set(fitted.result.law.axes) != {"n_params", "n_tokens"}:
+        return []
+    try:
+        return at_compute(fitted.result, flops)
+    except FittingError:
+        if request.at:
+            raise
+        return []
 
 
 def held_out_points(runs: "pd.DataFrame", request: FitRequest) -> "pd.DataFrame":
@@ -191,7 +279,11 @@ def to_json(fitted: Fitted, request: FitRequest) -> dict[str, Any]:
         "objective_value": result.objective_value,
         "n": result.n,
         "excluded": [{"run": exclusion.run_id, "reason": exclusion.reason} for exclusion in result.excluded],
-        "params": {name: parameter_json(asdict(parameter)) for name, parameter in result.params.items()},
+        "params": {
+            name: parameter_json(asdict(parameter))
+            | {"identified": parameter.identified, "at_limit": name in result.certificate.at_bound}
+            for name, parameter in result.params.items()
+        },
         "certificate": asdict(result.certificate),
         "fit_id": fitted.fit_id,
         "level": result.level,
@@ -199,6 +291,13 @@ def to_json(fitted: Fitted, request: FitRequest) -> dict[str, Any]:
         "flop_convention": request.flop_convention,
         "scatter": result.estimate.noise.sigma,
         "warnings": list(result.warnings),
+        "interval_notes": list(result.notes),
+        "fixed": dict(request.fixed),
+        "bounds": {name: list(ends) for name, ends in request.bounds.items()},
+        "above": request.above,
+        "loss": request.loss,
+        "range": {axis: list(ends) for axis, ends in result.range.items()},
+        "optimum": [one.row() for one in optima(fitted, request)],
         "held_out": fitted.held_out.to_dict("records"),
     }
 

@@ -4,8 +4,8 @@ import sys
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from scalewright.orchestrator.analysis.fits import FitRequest, Fitted, fit_as_asked, together_json
-from scalewright.orchestrator.answers.answer import show_table
+from scalewright.orchestrator.analysis.fits import LOSSES, PAST, FitRequest, Fitted, fit_as_asked, optima, together_json
+from scalewright.orchestrator.answers.answer import Answer, show_table
 from scalewright.orchestrator.report.format import counted, interval, number
 from scalewright.orchestrator.report.html import Table
 from scalewright.orchestrator.report.page_store import Page
@@ -13,9 +13,7 @@ from scalewright.orchestrator.report.tables import print_json, print_rows
 from scalewright.orchestrator.study import Asked
 
 if TYPE_CHECKING:
-    from scalewright.fitting.frontier import Band
-
-PAST = (1.0, 10.0, 100.0)  # computes at which the frontier is given, in units of the largest run's
+    from scalewright.fitting.at_compute import Value
 
 
 def print_analysis(asked: Asked) -> None:
@@ -57,7 +55,7 @@ def print_fits(asked: Asked, request: FitRequest, *, as_json: bool) -> None:
         print_json(together_json(fits, request))
         return
     for fitted in fits:
-        show_fit(fitted)
+        show_fit(fitted, request)
     show_frontiers(asked, fits)
 
 
@@ -69,17 +67,45 @@ def print_optimum(asked: Asked, request: FitRequest, *, as_json: bool) -> None:
     from scalewright.orchestrator.answers.optimum import optimum_answer
     from scalewright.orchestrator.report.page import figures_dir
 
-    runs = read_runs(asked.study, asked.experiment, request.holdout)
+    runs = read_runs(asked.study, asked.experiment, request.holdout, request.loss)
     database = open_database(asked.study.database, create=False)
     answer = optimum_answer(database, asked.experiment, runs, request)
     show(answer, figures_dir(asked.study, asked.experiment), as_json=as_json)
 
 
-def show_fit(fitted: Fitted) -> None:
+def print_trust(
+    asked: Asked, request: FitRequest, wanted: Sequence[str], profile: str | None, *, as_json: bool
+) -> None:
+    """Print the fit, then each part of the trust section asked for; with --json one object by `fit` and the flags.
+
+    Laws that are read off isoFLOP curves have no such fit to show.
+    """
+    from scalewright.fitting.laws import LAWS
+    from scalewright.orchestrator.analysis.fits import read_runs
+    from scalewright.orchestrator.answers.answer import merge, show
+    from scalewright.orchestrator.answers.trust import TRUST, profile_answer
+    from scalewright.orchestrator.report.page import figures_dir
+
+    runs = read_runs(asked.study, asked.experiment, request.holdout, request.loss)
+    fits = fit_as_asked(asked.study, asked.experiment, request) if request.law in LAWS else ()
+    answers = {name: TRUST[name](runs, request) for name in wanted}
+    if profile:
+        answers["profile"] = profile_answer(runs, request, profile)
+    if fits and as_json:
+        answers = {"fit": Answer(value=together_json(fits, request)), **answers}
+    elif fits:
+        for fitted in fits:
+            show_fit(fitted, request)
+    show(merge(answers), figures_dir(asked.study, asked.experiment), as_json=as_json)
+
+
+def show_fit(fitted: Fitted, request: FitRequest) -> None:
     result = fitted.result
     print_rows(parameter_rows(fitted), title=f"{fitted.label}: {result.law.name}")
     print(f"  {result.law.equation}; {counted(result.n, 'run')}, fit {fitted.fit_id}")
-    for table in frontier_tables(fitted):
+    if request.loss != "loss_nats":
+        print(f"  L in {LOSSES[request.loss]}")
+    for table in optimum_tables(fitted, request):
         show_table(table)
     for line in certificate_lines(fitted):
         print(f"  {line}")
@@ -101,26 +127,35 @@ def parameter_rows(fitted: Fitted) -> list[dict[str, Any]]:
     ]
 
 
-def frontier_tables(fitted: Fitted) -> list[Table]:
-    """Put N*, D* and L* at the fit's largest compute and past it, where the law has a frontier of its own."""
-    from scalewright.fitting.frontier import frontier
-
-    if fitted.result.law.name != "chinchilla" or fitted.flops is None:
-        return []
-    found = frontier(fitted.result, [fitted.flops * factor for factor in PAST])
+def optimum_tables(fitted: Fitted, request: FitRequest) -> list[Table]:
+    """Put N*, D* and L* at the computes asked for, else at the fit's largest and past it; none without an optimum."""
+    found = optima(fitted, request)
+    unknown = ("These runs do not identify this law: read no optimum from this table.",)
+    note = () if all(one.identified for one in found) else unknown
+    columns = {"n_params": 3, "n_tokens": 3, "loss_nats": 4}
     rows = [
         {
-            "compute (FLOP)": number(float(found.flops[i])),
-            "past the runs": f"{PAST[i]:g}×" if PAST[i] > 1 else "largest run",
-            "N*": band_words(found.n_params, i),
-            "D*": band_words(found.n_tokens, i),
-            "L*": band_words(found.loss_nats, i, 4),
+            "compute (FLOP)": number(one.flops),
+            "past the runs": past_words(one.past),
+            **{STAR[name]: value_words(getattr(one, name), digits) for name, digits in columns.items()},
         }
-        for i in range(len(found.flops))
+        for one in found
     ]
-    unknown = ("These runs do not identify alpha and beta: read no optimum from this table.",)
-    note = () if has_frontier(fitted) else unknown
-    return [Table("Compute-optimal by this law, C = 6 N D", tuple(rows), note)]
+    return [Table("Compute-optimal by this law, C = 6 N D", tuple(rows), note)] if rows else []
+
+
+STAR = {"n_params": "N*", "n_tokens": "D*", "loss_nats": "L*"}
+AXIS = {"flops": "compute", "n_params": "N", "n_tokens": "D"}
+
+
+def past_words(past: Mapping[str, float]) -> str:
+    """Say how many times beyond the largest run each axis lies: `10× compute, 3.1× N`, or `inside the runs`."""
+    beyond = [f"{number(factor, 2)}× {AXIS.get(axis, axis)}" for axis, factor in past.items() if factor > 1.005]
+    return ", ".join(beyond) or "inside the runs"
+
+
+def value_words(one: "Value | None", digits: int = 3) -> str:
+    return "-" if one is None else f"{number(one.value, digits)} {interval(one.low, one.high, digits)}"
 
 
 def has_frontier(fitted: Fitted) -> bool:
@@ -142,11 +177,6 @@ def show_frontiers(asked: Asked, fits: Sequence[Fitted]) -> None:
         print(write_picture(picture.figure, folder, picture.name)[0], file=sys.stderr)
 
 
-def band_words(band: "Band", place: int, digits: int = 3) -> str:
-    value, low, high = (float(ends[place]) for ends in (band.value, band.low, band.high))
-    return f"{number(value, digits)} {interval(low, high, digits)}"
-
-
 def certificate_lines(fitted: Fitted) -> Sequence[str]:
     """Say how the optimum was found, what scatter is left, who was left out, and what must be kept in mind."""
     result, certificate = fitted.result, fitted.result.certificate
@@ -156,6 +186,7 @@ def certificate_lines(fitted: Fitted) -> Sequence[str]:
         f"{result.objective} objective {number(result.objective_value, 6)}, {state}, {share}",
         f"scatter of a run about the law: {number(100 * result.estimate.noise.sigma, 2)}% of its loss",
     ]
+    lines += [f"intervals: {note}" for note in result.notes]
     lines += [f"left out {exclusion.run_id}: {exclusion.reason}" for exclusion in result.excluded]
     lines += [held_out_line(row) for row in fitted.held_out.to_dict("records")]
     return lines + [f"note: {warning}" for warning in result.warnings]

@@ -58,25 +58,34 @@ def draw(name: str, group: Group, caption: str, *frames: Any, **options: Any) ->
 
 
 def bootstrap_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:
-    """Resample whole runs with replacement, and set percentile intervals beside the fit's own."""
-    from scalewright.fitting.bootstrap import bootstrap
+    """Resample whole runs (sizes where they share an effect), and set percentile intervals beside the fit's own."""
+    from scalewright.fitting.bootstrap import bootstrap, derived
 
     tables, value, lines = [], {}, []
     for group in grouped(runs, request):
         result = fit_group(group.points, request)
         drawn = bootstrap(group.points, result, request.n_bootstrap)
-        found = {name: drawn.parameter(name) for name in drawn.names}
-        rows = [bootstrap_row(result.params[name], one) for name, one in found.items()]
-        title = f"{named(group.label)}: {request.n_bootstrap} bootstraps of whole runs ({result.n} runs)"
-        note = "Percentile intervals of few runs are wide (coverage near 1 at 15 runs): a second opinion only."
-        tables.append(Table(title, tuple(rows), (note,)))
+        own = {**result.params, **derived(result, request.at)}
+        found = {name: drawn.parameter(name) for name in drawn.names} | drawn.derived(result, request.at)
+        rows = [bootstrap_row(own[name], one) for name, one in found.items()]
+        title = f"{named(group.label)}: {request.n_bootstrap} bootstraps of whole {drawn.unit}s ({result.n} runs)"
+        tables.append(Table(title, tuple(rows), bootstrap_notes(result.n, drawn.unit)))
         value[group.label] = {
             name: {"value": one.value, "low": one.low, "high": one.high, "se": one.se,
-                   "identified": result.params[name].identified}
+                   "identified": own[name].identified}
             for name, one in found.items()
         }  # fmt: skip
         lines += caveats(group, result)
     return Answer(tuple(tables), lines=tuple(lines), value={"n_bootstrap": request.n_bootstrap, "labels": value})
+
+
+def bootstrap_notes(n_runs: int, unit: str) -> tuple[str, ...]:
+    """Say what these intervals are good for: right for many runs, too wide for few."""
+    if unit == "size":
+        return ("Whole sizes are drawn, since the runs of a size share an effect.",)
+    if n_runs < MANY_RUNS:
+        return (f"Percentile intervals of {n_runs} runs are wide (coverage near 1 at 15 runs): prefer the fit's own.",)
+    return ("They allow for unequal scatter; not for an effect that the runs of one size share.",)
 
 
 def value_words(parameter: "Parameter", digits: int = 3) -> str:
@@ -119,6 +128,7 @@ def specification_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:
     return Answer(tuple(tables), lines=tuple(lines), pictures=tuple(pictures), value=value)
 
 
+MANY_RUNS = 50
 DRAWN = ("alpha", "beta", "a", "gamma")
 
 
@@ -242,11 +252,13 @@ def profile_answer(runs: "pd.DataFrame", request: FitRequest, parameter: str) ->
     """Hold one parameter at many values, re-solve the rest, and show how much worse the fit gets."""
     from scalewright.fitting.profiles import profile_of
 
-    rows, pictures, value = [], [], {}
+    rows, pictures, value, any_open = [], [], {}, False
     for group in grouped(runs, request):
         result = fit_group(group.points, request)
         found = profile_of(group.points, result, parameter)
-        told = interval(found.low if found.low > 0 else None, found.high, 4)
+        open_low, open_high = not found.low > 0, math.isinf(found.high)
+        told = interval(None if open_low else found.low, found.high, 4)
+        any_open |= open_low or open_high
         if found.identified:
             shown = number(found.estimate, 4)
         else:
@@ -262,7 +274,7 @@ def profile_answer(runs: "pd.DataFrame", request: FitRequest, parameter: str) ->
             "profile": found.frame().to_dict("records"),
         }
     note = "Open ends: within its range the parameter never makes the fit worse than chance allows."
-    table = Table(f"Profile of {parameter} ({request.law})", tuple(rows), (note,))
+    table = Table(f"Profile of {parameter} ({request.law})", tuple(rows), (note,) if any_open else ())
     return Answer((table,), pictures=tuple(pictures), value=value)
 
 

@@ -9,7 +9,6 @@ import typer
 from scalewright.orchestrator.cli.reading import PLACE
 
 if TYPE_CHECKING:
-    from scalewright.orchestrator.analysis.fits import FitRequest
     from scalewright.orchestrator.answers.answer import Answer
     from scalewright.orchestrator.study import Asked
 
@@ -28,8 +27,8 @@ def fit(
     law: Annotated[
         str | None,
         typer.Option(
-            help="Fit this law alone: chinchilla, chinchilla-shared, power, pure-power, power-shared, kaplan, broken, "
-            "repeated-data, isoflop, isoflop-akima or envelope."
+            help="Fit this law alone: chinchilla, chinchilla-shared, equal-exponents, kaplan, power, pure-power, "
+            "power-shared, broken, repeated-data, size, tokens, width-depth, isoflop, isoflop-akima or envelope."
         ),
     ] = None,
     objective: Annotated[str, typer.Option(help="huber, lad, log-l2 or raw-l2 (a sum over runs).")] = "huber",
@@ -46,6 +45,17 @@ def fit(
     ] = "exclude",
     exclude_worst: Annotated[int, typer.Option(help="Leave out this many of the largest losses.", min=0)] = 0,
     level: LEVEL = 0.95,
+    fix: Annotated[list[str] | None, typer.Option(help="Hold a parameter: E=1.6. May be given again.")] = None,
+    bounds: Annotated[
+        list[str] | None, typer.Option(help="Keep a parameter between two values: E=1.5:1.8. May be given again.")
+    ] = None,
+    at: Annotated[
+        list[float] | None, typer.Option(help="Tell the optimum at this compute, in FLOP: 3.8e25. May be given again.")
+    ] = None,
+    asymmetry: Annotated[
+        float, typer.Option(help="Weight of runs above the law; below 1 the law leans on the lower envelope.")
+    ] = 1.0,
+    loss: Annotated[str, typer.Option(help="What is fitted: loss_nats or bits_per_byte.")] = "loss_nats",
     bootstrap: Annotated[int, typer.Option(help="Resample the runs so many times, for second intervals.", min=0)] = 0,
     specification_curve: Annotated[
         bool, typer.Option("--specification-curve", help="Fit under every objective, N convention and exclusion.")
@@ -63,8 +73,8 @@ def fit(
     as_json: JSON = False,
 ) -> None:
     """Fit laws with intervals, store them, and say what the runs identify. Example: scalewright fit experiments.yaml"""
-    from scalewright.orchestrator.analysis.fits import FitRequest
-    from scalewright.orchestrator.answers.fit import print_analysis, print_fits
+    from scalewright.orchestrator.analysis.fits import FitRequest, read_bounds, read_fixed
+    from scalewright.orchestrator.answers.fit import print_analysis, print_fits, print_trust
     from scalewright.orchestrator.cli.selection import ask
 
     asked = ask(place)
@@ -79,6 +89,11 @@ def fit(
         exclude_worst=exclude_worst,
         n_bootstrap=bootstrap,
         level=level,
+        fixed=read_fixed(fix or ()),
+        bounds=read_bounds(bounds or ()),
+        above=asymmetry,
+        at=tuple(at or ()),
+        loss=loss,
     )
     flags = {
         "bootstrap": bootstrap > 0,
@@ -89,24 +104,11 @@ def fit(
     }
     wanted = [name for name, given in flags.items() if given]
     if wanted or profile:
-        show_trust(asked, request, wanted, profile, as_json=as_json)
+        print_trust(asked, request, wanted, profile, as_json=as_json)
     elif law is None and not as_json and request == FitRequest():
         print_analysis(asked)
     else:
         print_fits(asked, request, as_json=as_json)
-
-
-def show_trust(asked: "Asked", request: "FitRequest", wanted: list[str], profile: str | None, *, as_json: bool) -> None:
-    """Answer each part of the trust section that was asked for; with --json one object, by the flags' names."""
-    from scalewright.orchestrator.analysis.fits import read_runs
-    from scalewright.orchestrator.answers.answer import merge
-    from scalewright.orchestrator.answers.trust import TRUST, profile_answer
-
-    runs = read_runs(asked.study, asked.experiment, request.holdout)
-    answers = {name: TRUST[name](runs, request) for name in wanted}
-    if profile:
-        answers["profile"] = profile_answer(runs, request, profile)
-    show_for(asked, merge(answers), as_json=as_json)
 
 
 def show_for(asked: "Asked", answer: "Answer", *, as_json: bool) -> None:

@@ -75,7 +75,10 @@ def test_each_convention_of_n_reads_its_column(convention):
     ("change", "message"),
     [
         (lambda f: f.drop(columns="loss_nats"), "no column loss_nats"),
-        (lambda f: f.drop(columns=["n_params", "n_tokens"]), "need n_params and n_tokens, or flops"),
+        (
+            lambda f: f.drop(columns=["n_params", "n_tokens"]),
+            "need an axis to be fitted along: n_params, n_tokens, flops",
+        ),
         (lambda f: f.assign(loss_nats=np.nan), "no point is left of 9: 9 loss is not finite"),
         (lambda f: f.iloc[:0], "the table is empty"),
     ],

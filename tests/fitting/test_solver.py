@@ -276,4 +276,4 @@ def test_second_derivatives_of_a_shaped_law_agree_with_a_complex_step_on_its_jac
 def test_a_coefficient_is_not_profiled_for_lying_far_from_the_runs():
     """log A of A C^-c0 is uncertain by c0's error times log C; that alone makes no interval doubtful."""
     frame = grid(6, 6, noise=0.003)
-    assert fit(frame, "broken").params["A"].interval == "delta"
+    assert fit(frame, "broken").params["A"].interval == "robust"

@@ -201,5 +201,5 @@ def test_each_excluded_run_is_listed_with_what_it_would_have_done():
 
 def test_a_run_whose_loss_is_known_is_advised_to_go_longer_or_to_be_skipped():
     inside = pd.DataFrame({"run_id": ["x"], "label": "all", "n_params": [4e8], "n_tokens": [8e9]})
-    advice = forecast(grid(9, 8, noise=0.003), inside).rows.iloc[0]["advice"]
+    advice = forecast(grid(12, 12, noise=0.003), inside).rows.iloc[0]["advice"]
     assert advice.startswith(("skip", "extend"))

@@ -209,8 +209,9 @@ def test_compare_prints_a_sentence_with_what_it_rests_on_and_draws_it(capsys, st
 def test_trust_flags_answer_together_each_with_its_figure(capsys, study):
     flags = ("--bootstrap", "50", "--rolling-origin", "--diagnostics", "--specification-curve", "--profile", "alpha")
     told = json.loads(answer(capsys, "fit", "--law", "pure-power", *flags, "--json"))
-    assert set(told) == {"bootstrap", "rolling-origin", "diagnostics", "specification-curve", "profile"}
-    assert all(set(part) >= {"gpt+", "angpt"} for name, part in told.items() if name != "bootstrap")
+    assert set(told) == {"fit", "bootstrap", "rolling-origin", "diagnostics", "specification-curve", "profile"}
+    assert all(set(part) >= {"gpt+", "angpt"} for name, part in told.items() if name not in ("fit", "bootstrap"))
+    assert {one["label"] for one in told["fit"]["fits"]} >= {"gpt+", "angpt"}
     drawn = {path.name for path in (study / "figures" / "planted").glob("*-angpt*.png")}
     assert {"rolling-origin-angpt.png", "diagnostics-angpt.png", "profile-angpt-alpha.png"} <= drawn
 

@@ -1,0 +1,156 @@
+"""N*, D* and L* at chosen computes, with intervals, for any fitted law in N and D and for the isoFLOP approaches.
+
+Where a law has a formula for its optimum it is used (`frontier.py`); otherwise the loss is minimised over N at fixed
+compute, and the interval follows how the minimum moves with each coordinate. Every row says how far it lies past the
+runs. Knows results, not points.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.frame import FLOPS_PER_PARAMETER_TOKEN
+from scalewright.fitting.frontier import NAMES, frontier
+from scalewright.fitting.optimum import OptimumFit
+from scalewright.fitting.result import FitResult, open_exp, widen
+from scalewright.fitting.uncertainty import t_quantile
+
+Array = NDArray[np.float64]
+
+REACH = 12.0  # e-folds of N searched on each side of the square root of C/k
+GRID = 481
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number and its interval; None where there is none."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class AtCompute:
+    """The optimum at one compute. `past`: how many times beyond the runs' largest each axis lies; 1 or less is inside.
+
+    identified: whether the runs identify the law that this rests on.
+    """
+
+    flops: float
+    n_params: Value | None
+    n_tokens: Value | None
+    loss_nats: Value | None
+    past: dict[str, float]
+    identified: bool
+
+    @property
+    def extrapolates(self) -> bool:
+        return any(factor > 1 + 1e-9 for factor in self.past.values())
+
+    def row(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def at_compute(result: FitResult, flops: Sequence[float]) -> list[AtCompute]:
+    """Return the optimum of a fitted law at each compute: N*, D*, L* for laws in N and D, L alone for laws in compute.
+
+    Raises FittingError for a law without an optimum: one in other axes, or with losses that do not fall.
+    """
+    axes = set(result.law.axes)
+    if axes == {"flops"}:
+        return [_of_compute(result, c) for c in flops]
+    if not {"n_params", "n_tokens"} <= axes or axes - {"n_params", "n_tokens"} or result.law.per_method:
+        raise FittingError(f"law {result.law.name} has no optimum at a compute: it reads {', '.join(result.law.axes)}")
+    if set(NAMES) <= set(result.estimate.names):
+        found = frontier(result, list(flops)).frame().to_dict("records")
+        return [_row(result, float(r["flops"]), *(_value(r, n) for n in ("n_params", "n_tokens", "loss_nats")))
+                for r in found]  # fmt: skip
+    return [_searched(result, c) for c in flops]
+
+
+def optimum_at(result: OptimumFit, flops: Sequence[float], largest: float) -> list[AtCompute]:
+    """Return N* and D* by an isoFLOP approach at each compute; `largest` is the compute of the dearest run."""
+    return [
+        AtCompute(
+            c, _power_at(result, "a", "G_N", c), _power_at(result, "b", "G_D", c), None, {"flops": c / largest}, True
+        )
+        for c in flops
+    ]
+
+
+def _value(row: dict[Any, Any], name: str) -> Value:
+    return Value(*(float(row[key]) for key in (name, f"{name}_low", f"{name}_high")))
+
+
+def _row(result: FitResult, flops: float, n: Value | None, d: Value | None, loss: Value | None) -> AtCompute:
+    at = {"flops": flops, "n_params": None if n is None else n.value, "n_tokens": None if d is None else d.value}
+    past = {axis: v / result.range[axis][1] for axis, v in at.items() if v is not None and axis in result.range}
+    exponents = [p for name, p in result.params.items() if name in ("alpha", "beta")] or list(result.params.values())
+    return AtCompute(flops, n, d, loss, past, all(p.identified for p in exponents))
+
+
+def _of_compute(result: FitResult, flops: float) -> AtCompute:
+    told = result.predict(flops=flops)
+    return _row(result, flops, None, None, Value(float(told.value), float(told.low), float(told.high)))
+
+
+def _power_at(result: OptimumFit, exponent: str, coefficient: str, flops: float) -> Value:
+    """A power law's value at a compute; the errors of its two parameters are apart at the middle of the computes."""
+    a, g = result.params[exponent], result.params[coefficient]
+    centre = float(np.mean([np.log(v.flops_budget) for v in result.valleys if not v.refused]))
+    middle = max((g.se / g.value) ** 2 - (a.se * centre) ** 2, 0.0)
+    t = (a.high - a.low) / (2 * a.se) if a.se > 0 else 0.0
+    log_value = np.log(g.value) + a.value * np.log(flops)
+    half = t * float(np.sqrt(middle + (a.se * (np.log(flops) - centre)) ** 2))
+    return Value(*(float(open_exp(v)) for v in (log_value, log_value - half, log_value + half)))
+
+
+def _searched(result: FitResult, flops: float) -> AtCompute:
+    """Minimise the loss over N at fixed compute; intervals by how the minimum moves with each coordinate of theta."""
+    theta, t = result.estimate.theta, t_quantile(result.level, result.estimate.noise.df)
+    best = _lowest(result, theta, flops)
+    if best is None:
+        raise FittingError(f"law {result.law.name} has no optimum at {flops:.3g} FLOPs: its loss falls to one side")
+    log_n, log_loss = best
+    steps = np.where(np.diag(result.estimate.covariance) > 0, 1e-4 * np.maximum(np.abs(theta), 1e-3), 0.0)
+    slopes = np.zeros((len(theta), 2))
+    for j in np.flatnonzero(steps):
+        ends = [_lowest(result, theta + sign * steps[j] * np.eye(len(theta))[j], flops) for sign in (1, -1)]
+        if ends[0] is not None and ends[1] is not None:
+            slopes[j] = (np.array(ends[0]) - np.array(ends[1])) / (2 * steps[j])
+    half = t * np.sqrt(np.einsum("pi,pq,qi->i", slopes, result.estimate.covariance, slopes).clip(min=0))
+    others = [found for a in result.estimate.alternatives if (found := _lowest(result, a, flops)) is not None]
+    low, high = widen(np.array([log_n, log_loss]), half, [np.array(o) for o in others], np.zeros(2))
+    log_c = float(np.log(flops / FLOPS_PER_PARAMETER_TOKEN))
+    n, d, loss = (
+        Value(*(float(open_exp(v)) for v in ends))
+        for ends in (
+            (log_n, low[0], high[0]),
+            (log_c - log_n, log_c - high[0], log_c - low[0]),
+            (log_loss, low[1], high[1]),
+        )
+    )
+    return _row(result, flops, n, d, loss)
+
+
+def _lowest(result: FitResult, theta: Array, flops: float) -> tuple[float, float] | None:
+    """Return log N and log L of the lowest loss at a compute: a grid, refined twice, then a parabola."""
+    log_c = float(np.log(flops / FLOPS_PER_PARAMETER_TOKEN))
+    centre, reach = 0.5 * log_c, REACH
+    for _ in range(3):
+        x = np.linspace(centre - reach, centre + reach, GRID)
+        columns = {"n_params": x, "n_tokens": log_c - x}
+        with np.errstate(all="ignore"):
+            y = result.law.log_loss_at(result.estimate.names, theta, columns, np.full(GRID, "all"))[0]
+        k = int(np.nanargmin(np.where(np.isfinite(y), y, np.inf)))
+        if not 0 < k < GRID - 1:
+            return None
+        centre, reach = float(x[k]), 4 * float(x[1] - x[0])
+    left, middle, right = y[k - 1 : k + 2]
+    shift = 0.5 * (left - right) / (left - 2 * middle + right) if left - 2 * middle + right > 0 else 0.0
+    return float(x[k] + shift * (x[1] - x[0])), float(middle - 0.25 * (left - right) * shift)

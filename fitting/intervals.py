@@ -1,0 +1,149 @@
+"""The intervals of a fit's parameters: robust, profiled where that would mislead, and what their width is due to."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from scalewright.fitting.frame import Points
+from scalewright.fitting.losses import Objective
+from scalewright.fitting.problem import Problem, held_at_bound
+from scalewright.fitting.profile import ProfileRange, profile_range
+from scalewright.fitting.result import Parameter, open_exp
+from scalewright.fitting.robust import FEWEST_GROUPS, Robust
+from scalewright.fitting.settings import FitSettings
+from scalewright.fitting.uncertainty import Noise, profile_threshold, t_quantile
+
+Array = NDArray[np.float64]
+
+FEW_RUNS = 5
+MUCH = 1.25  # times as uncertain as equal scatter would make it: worth a word
+LOOSE_SE = 0.5  # standard error of a log coefficient beyond which its interval is profiled
+
+
+@dataclass(frozen=True)
+class Intervals:
+    params: dict[str, Parameter]
+    alternatives: Array  # (n, n_theta) of the problem: fits at the ends of profiled intervals
+
+
+def intervals_of(
+    problem: Problem, objective: Objective, settings: FitSettings, theta: Array, robust: Robust, noise: Noise
+) -> Intervals:
+    """Turn coordinates into named parameters; profile those whose delta interval cannot be trusted.
+
+    A profile rises by what equal scatter would call t^2; it is stretched as the robust variance is.
+    """
+    raw = problem.to_raw @ theta
+    spread = np.sqrt(np.diag(problem.to_raw @ robust.covariance @ problem.to_raw.T).clip(min=0))
+    stretch = stretch_of(problem, robust)
+    t = t_quantile(settings.level, noise.df)
+    loose = _doubtful(problem, theta, robust.covariance, raw, t * spread)
+    params, alternatives = {}, [np.empty((0, len(theta)))]
+    for j, name in enumerate(problem.names):
+        if name in settings.fixed:
+            params[name] = _held(name, settings.fixed[name])
+            continue
+        ends = None
+        if settings.profile == "always" or (settings.profile == "auto" and loose[j]):
+            threshold = profile_threshold(t, noise, float(stretch[j]))
+            ends = profile_range(problem, objective, theta, problem.to_raw[j], threshold)
+            alternatives.append(ends.theta)
+        params[name] = _parameter(problem, j, raw[j], t, spread[j], ends)
+    return Intervals(params, np.concatenate(alternatives))
+
+
+def _held(name: str, value: float) -> Parameter:
+    return Parameter(name, value, 0.0, value, value, None, "fixed")
+
+
+def _doubtful(problem: Problem, theta: Array, covariance: Array, raw: Array, half: Array) -> NDArray[np.bool_]:
+    """Which coordinates are at a bound, are exponents whose interval reaches zero, or loose log coefficients.
+
+    One at its bound spoils the delta intervals of all others.
+    """
+    pinned = problem.box.lower == problem.box.upper
+    centred_se = np.sqrt(np.diag(problem.to_centred @ covariance @ problem.to_centred.T).clip(min=0))
+    loose = problem.is_log & (centred_se > LOOSE_SE)
+    doubtful = (held_at_bound(problem, theta) | loose | (~problem.is_log & (half >= np.abs(raw)))) & ~pinned
+    at_bound = bool((held_at_bound(problem, theta) & ~pinned).any())
+    return np.asarray((doubtful | (problem.is_additive & doubtful.any()) | at_bound) & ~pinned)
+
+
+def _parameter(
+    problem: Problem, index: int, raw: float, t: float, spread: float, ends: ProfileRange | None
+) -> Parameter:
+    low, high = (raw - t * spread, raw + t * spread) if ends is None else (ends.low, ends.high)
+    one_sided = {(True, True): "none", (True, False): "upper", (False, True): "lower"}.get((low is None, high is None))
+    is_log = bool(problem.is_log[index])
+    value = float(open_exp(raw)) if is_log else float(raw)
+    least = 0.0 if is_log else float(problem.box.lower[index])
+    return Parameter(
+        problem.names[index],
+        value,
+        float(value * spread if is_log else spread),
+        least if low is None else float(open_exp(low) if is_log else low),
+        float("inf") if high is None else float(open_exp(high) if is_log else high),
+        one_sided,
+        "robust" if ends is None else "profile",
+    )
+
+
+def spread_out_over(robust: Robust, free: NDArray[np.bool_]) -> Robust:
+    """Put covariances of the free coordinates among all of them: zero for those that did not move."""
+    return replace(robust, covariance=_among(robust.covariance, free), equal=_among(robust.equal, free))
+
+
+def _among(covariance: Array, free: NDArray[np.bool_]) -> Array:
+    full = np.zeros((len(free), len(free)))
+    full[np.ix_(free, free)] = covariance
+    return full
+
+
+def stretch_of(problem: Problem, robust: Robust) -> Array:
+    """Return the variance of each reported coordinate over what equal scatter would give."""
+    raw = problem.to_raw
+    own, equal = (np.diag(raw @ c @ raw.T) for c in (robust.covariance, robust.equal))
+    return np.where(equal > 0, own / np.where(equal > 0, equal, 1.0), 1.0)
+
+
+def size_groups(points: Points) -> NDArray[np.intp] | None:
+    """Number the runs that may share an effect: those of one trunk where that is known, else of one method and size."""
+    frame = points.frame
+    if "trunk" in frame and bool(frame["trunk"].notna().all()):
+        return np.asarray(pd.factorize(frame["trunk"])[0], dtype=np.intp)
+    sizes = points.column("n_params")
+    if not np.isfinite(sizes).all():
+        return None
+    keys = frame["label"].astype(str) + " " + pd.Series(np.round(np.log(sizes), 6)).astype(str)
+    return np.asarray(pd.factorize(keys)[0], dtype=np.intp)
+
+
+def interval_notes(problem: Problem, robust: Robust, noise: Noise, points: Points) -> tuple[str, ...]:
+    """Say what the intervals allow for beyond equal, independent scatter, and what makes them wide."""
+    stretch = np.sqrt(stretch_of(problem, robust))
+    found = []
+    shared = robust.shared
+    if shared is not None and shared.found:
+        found.append(
+            f"runs of one size share an effect ({100 * shared.share:.0f}% of the variance, {shared.n_groups} sizes):"
+            " intervals allow for it, and only more sizes narrow them"
+        )
+    elif noise.sigma > 0 and 1 < _n_sizes(points) < FEWEST_GROUPS:
+        told = "an effect shared by the runs of a size cannot be seen and is not allowed for"
+        found.append(f"only {_n_sizes(points)} sizes: {told}")
+    if noise.sigma > 0 and stretch.max() > MUCH and not (shared is not None and shared.found):
+        j = int(stretch.argmax())
+        found.append(
+            f"scatter is unequal, larger where a run counts most: {problem.names[j]} is {stretch[j]:.1f} times as"
+            " uncertain as equal scatter would make it"
+        )
+    if noise.df <= FEW_RUNS:
+        found.append(f"only {noise.df} runs more than parameters: most of the width is Student's t")
+    return tuple(found)
+
+
+def _n_sizes(points: Points) -> int:
+    groups = size_groups(points)
+    return 0 if groups is None else int(groups.max()) + 1

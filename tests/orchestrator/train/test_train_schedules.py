@@ -130,6 +130,7 @@ def test_a_noisy_loss_that_falls_is_no_divergence() -> None:
 
 def test_a_rise_less_than_the_rule_says_is_no_divergence() -> None:
     assert steps_until_diverged([3.0] * 96 + [3.99] * 904) is None
+    assert steps_until_diverged([3.0] * 96 + [4.0] * 904) is None  # a rise of exactly as much
 
 
 def test_a_monitor_goes_on_from_its_state_as_if_never_stopped() -> None:

@@ -1,11 +1,11 @@
-# make demo · make test · make lint · make bench: each sets up what it needs, in .venv of this folder.
+# make demo · make test · make lint · make mutants · make bench: each sets up what it needs, in .venv of this folder.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: env demo test lint bench freeze clean
+.PHONY: env demo test lint mutants bench freeze clean
 
 env: $(VENV)/.env
 $(VENV)/.env: pyproject.toml constraints.txt
@@ -28,6 +28,9 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+mutants: $(VENV)/.dev
+	$(BIN)/python tests/mutants.py
 
 bench: $(VENV)/.dev
 	for program in benchmarks/*.py; do $(BIN)/python $$program || exit 1; done

@@ -51,7 +51,7 @@ def loss_against_compute(points: pd.DataFrame, bands: Mapping[str, Band], *, not
     figure = new_figure(7.2, 4.8)
     axes = figure.subplots()
     for label in in_order(points["label"]):
-        scatter_runs(axes, points[points["label"] == label], label)
+        scatter_runs(axes, points[points["label"] == label], label, is_named=label not in bands)
         if label in bands:
             draw_band(axes, bands[label], label)
     unit = unit_for(points["flops"], FLOP_UNITS)
@@ -63,10 +63,12 @@ def loss_against_compute(points: pd.DataFrame, bands: Mapping[str, Band], *, not
     return figure
 
 
-def scatter_runs(axes: Axes, points: pd.DataFrame, label: str) -> None:
+def scatter_runs(axes: Axes, points: pd.DataFrame, label: str, *, is_named: bool) -> None:
+    """Mark the runs; is_named: these stand for their label in the legend, as no curve does."""
     style = style_of(label)
     frontier = points["on_frontier"].to_numpy(bool) if "on_frontier" in points else np.ones(len(points), bool)
-    for mask, face in ((frontier, style.colour), (~frontier, "white")):
+    words = name_of(label) if is_named else "_nolegend_"
+    for mask, face, name in ((frontier, style.colour, words), (~frontier, "white", "_nolegend_")):
         some = points[mask]
         axes.scatter(
             some["flops"],
@@ -76,6 +78,7 @@ def scatter_runs(axes: Axes, points: pd.DataFrame, label: str) -> None:
             facecolor=face,
             edgecolor=style.colour,
             zorder=3,
+            label=name,
         )
 
 

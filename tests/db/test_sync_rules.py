@@ -183,6 +183,23 @@ def test_a_lost_database_comes_back_from_the_journals(tmp_path, folder):
     assert len(list(folder.root.glob("broken.runs.*"))) == 1
 
 
+@pytest.mark.parametrize("attempt", [2, 1], ids=["next attempt", "late lines"])
+def test_what_is_written_of_a_run_that_has_ended_is_noticed(db, folder, values_of, attempt):
+    """A person's retry starts attempt 2; a full file system lets go of the last lines of attempt 1 late."""
+    run_dir = folder.run()
+    folder.finish(run_dir, [1, 2])
+    sync_database(db, folder.runs_dir)
+    assert frames.runs(db)["n_attempts"].tolist() == [1]
+    if attempt == 2:
+        folder.write(run_dir, [3], resume_step=2)
+    else:
+        with (run_dir / "journal.a1.jsonl").open("ab") as journal:
+            journal.write(folder.line(type="metrics", step=3, tokens=3072, time=1.0, values={"loss_nats": 1.0}))
+    sync_database(db, folder.runs_dir)
+    assert sorted(values_of(db, run_dir.name)) == [1, 2, 3]
+    assert frames.runs(db)["n_attempts"].tolist() == [attempt]
+
+
 def test_heartbeats_show_that_a_run_lives(db, folder, monkeypatch):
     run_dir = folder.run()
     journal = folder.journal(run_dir)

@@ -13,6 +13,7 @@ from scalewright.fitting.difference import loss_differences
 from scalewright.fitting.errors import FittingError
 from scalewright.fitting.frame import check_points
 from scalewright.fitting.multiplier import compute_multiplier, sharing_test
+from scalewright.fitting.optimum import pareto
 
 
 def large_study(noise=0.003, **changes):
@@ -123,6 +124,34 @@ def test_the_sharing_test_rejects_equal_laws_rarely():
         noisy = frame.assign(loss_nats=frame["loss_nats"] * np.exp(0.004 * rng.normal(size=len(frame))))
         rejected += not sharing_test(check_points(noisy), "chinchilla-shared").shared
     assert rejected <= 4  # 5% of 20, and chance
+
+
+@pytest.mark.parametrize("law", ["chinchilla-shared", "power-shared"])
+def test_the_interval_of_a_multiplier_is_the_delta_method_by_finite_differences(law):
+    """ln CM = sum of (log coefficient of the baseline - of the method) / exponent; unequal ratios of A and of B."""
+    from scalewright.fitting.fit import fit
+    from scalewright.fitting.multiplier import _shared
+    from scalewright.fitting.uncertainty import t_quantile
+
+    base = large_study(noise=0.01)
+    tilted = base["loss_nats"] * np.where(base["label"] == "new", (base["n_tokens"] / 1e9) ** -0.01, 1.0)
+    points = check_points(base.assign(loss_nats=tilted))
+    result = fit(points if law == "chinchilla-shared" else pareto(points), law, profile="never")
+    names = result.estimate.names
+
+    def log_multiplier(theta):
+        at = dict(zip(names, theta, strict=True))
+        pairs = [(c, e) for c, e in (("A", "alpha"), ("B", "beta")) if e in at]
+        return sum((at[f"{c}[base]"] - at[f"{c}[new]"]) / at[e] for c, e in pairs)
+
+    theta = np.array(result.estimate.theta)
+    steps = 1e-6 * np.eye(len(theta))
+    gradient = np.array([(log_multiplier(theta + s) - log_multiplier(theta - s)) / 2e-6 for s in steps])
+    half = t_quantile(0.95, result.estimate.noise.df) * math.sqrt(gradient @ result.estimate.covariance @ gradient)
+    found = _shared(result, "new", "base")
+    assert np.log([found.value, found.low, found.high]) == pytest.approx(
+        log_multiplier(theta) + half * np.array([0, -1, 1]), rel=1e-4, abs=1e-6
+    )
 
 
 def test_the_pooled_difference_is_a_t_interval_over_cells():

@@ -189,3 +189,47 @@ def test_a_law_from_too_few_optima_gives_no_overflow(recwarn):
     result = fit_hyper(sweep(noise=0.05).query("size != 'm' and budget != '2'"))
     law = result.laws["angpt"].params["c"]
     assert not recwarn.list and law.low >= 0 and (law.high == np.inf or law.high > law.value)
+
+
+def seeded(losses):
+    """One cell, three rates, the losses of two seeds each."""
+    rows = [(lr, seed, loss) for lr, own in losses.items() for seed, loss in enumerate(own)]
+    frame = pd.DataFrame(rows, columns=["lr_peak", "seed", "loss_nats"])
+    return frame.assign(label="a", n_params=1e8, n_tokens=2e9, run_id=[f"r{i}" for i in range(len(frame))])
+
+
+LUCKY = {0.01: (2.5, 3.5), 0.02: (2.8, 2.9), 0.04: (2.9, 3.0)}  # the lowest run is at the rate with the highest mean
+
+
+def test_the_best_rate_of_a_cell_is_that_of_the_lowest_mean_and_not_of_the_luckiest_seed():
+    points = check_points(seeded(LUCKY))
+    kept = best_of_sweeps(points)
+    assert kept.frame["lr_peak"].tolist() == [0.02, 0.02]
+    assert at_edge(points) == []
+    (found,) = fit_hyper(points).optima
+    assert not found.edge and found.best_run == pytest.approx(0.01)
+
+
+def test_the_interval_of_an_optimum_is_the_delta_method_by_finite_differences():
+    """Vertex -c1 / (2 c2): its gradient by differences, the covariance by the normal equations."""
+    from scipy import stats
+
+    x = np.log([0.005, 0.01, 0.02, 0.04])
+    rng = np.random.default_rng(3)
+    losses = {
+        lr: tuple(np.exp(0.9 + 0.03 * (np.log(lr / 0.013)) ** 2 + 0.001 * rng.normal(size=2))) for lr in np.exp(x)
+    }
+    frame = seeded(losses)
+    (found,) = fit_hyper(frame).optima
+    at, y = np.log(frame["lr_peak"].to_numpy()), np.log(frame["loss_nats"].to_numpy())
+    design = np.stack([np.ones_like(at), at, at**2], axis=1)
+    c, squares, *_ = np.linalg.lstsq(design, y, rcond=None)
+    covariance = np.linalg.inv(design.T @ design) * squares[0] / (len(y) - 3)
+    vertex = lambda c: -c[1] / (2 * c[2])  # noqa: E731
+    steps = 1e-6 * np.eye(3)
+    gradient = np.array([(vertex(c + step) - vertex(c - step)) / 2e-6 for step in steps])
+    half = stats.t.ppf(0.975, len(y) - 3) * np.sqrt(gradient @ covariance @ gradient)
+    assert np.log([found.best, found.low, found.high]) == pytest.approx(
+        [vertex(c), vertex(c) - half, vertex(c) + half], rel=1e-4
+    )
+    assert found.loss_best == pytest.approx(float(np.exp(np.polyval(c[::-1], vertex(c)))), rel=1e-6)

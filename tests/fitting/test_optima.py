@@ -150,3 +150,23 @@ def test_computes_are_grouped_by_level():
 def test_an_unknown_approach_is_refused():
     with pytest.raises(FittingError, match=r"unknown approach 'iso' .*; valid: " + ", ".join(APPROACHES)):
         fit_optimum(isoflop_runs(), "iso")
+
+
+def test_the_interval_of_a_coefficient_is_that_of_a_straight_line_at_log_compute_zero():
+    """By hand, without centring: y = a x + g, covariance (X'X)^-1 of the residual variance over n - 2."""
+    from scipy import stats
+
+    from scalewright.fitting.optimum import _power
+
+    x, y = np.array([1.0, 2.0, 4.0, 7.0]), np.array([0.1, 1.2, 1.9, 4.1])
+    design = np.stack([x, np.ones(4)], axis=1)
+    (slope, height), squares, *_ = np.linalg.lstsq(design, y, rcond=None)
+    se_slope, se_height = np.sqrt(np.diag(np.linalg.inv(design.T @ design)) * squares[0] / 2)
+    t = stats.t.ppf(0.95, 2)
+    found = _power("a", "G", x, y, 0.9)
+    a, g = found["a"], found["G"]
+    assert (a.value, a.se, a.low, a.high) == pytest.approx(
+        (slope, se_slope, slope - t * se_slope, slope + t * se_slope)
+    )
+    ends = np.exp([height, height - t * se_height, height + t * se_height])
+    assert (g.value, g.low, g.high) == pytest.approx(tuple(ends)) and g.se == pytest.approx(g.value * se_height)

@@ -117,3 +117,15 @@ def test_a_single_method_is_picked_by_name():
     assert set(points.of("b").frame["label"]) == {"b"}
     with pytest.raises(FittingError, match="unknown method 'c'"):
         points.of("c")
+
+
+@pytest.mark.parametrize("convention", N_CONVENTIONS)
+@pytest.mark.parametrize("stored", [True, False])
+def test_six_n_d_counts_parameters_by_the_convention_asked_for(convention, stored):
+    frame = grid(3, 3).assign(n_params_head=lambda f: 0.5 * f["n_params"], n_params_total=lambda f: 2.5 * f["n_params"])
+    frame = frame.assign(flops=7.0 * frame["n_params"]) if stored else frame
+    n = frame["n_params"] * {"non-embedding": 1.0, "non-embedding+head": 1.5, "total": 2.5}[convention]
+    points = check_points(frame, PointRules(n_convention=convention, flop_convention="6nd"))
+    np.testing.assert_allclose(np.sort(points.column("flops")), np.sort(6 * n * frame["n_tokens"]))
+    kept = check_points(frame, PointRules(n_convention=convention)).column("flops")
+    np.testing.assert_allclose(np.sort(kept), np.sort(frame["flops"] if stored else 6 * n * frame["n_tokens"]))

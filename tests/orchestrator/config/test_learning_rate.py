@@ -110,3 +110,25 @@ def test_a_rule_is_shared_unless_it_speaks_of_methods(written, shared):
 
 def test_the_rule_is_named_with_its_numbers_in_the_record():
     assert describe_rule(DEFAULT_RULE) == "power: lr 0.02 at 55k, exponent 0.33"
+
+
+def test_a_method_changes_any_number_of_a_power_rule_and_its_label_comes_before_its_name():
+    """(108k / 27k)^-p * (1M / 0.25M)^-q by hand: 4^-p 4^-q."""
+    shared = {"rule": "power", "lr": "0.02", "at": "27k", "exponent": "0.5", "token_exponent": "1"}
+    own = {"mine": {"token_exponent": "0.5"}, "angpt": {"lr": "0.04"}, "gpt+": {"exponent": "1", "lr": "0.08"}}
+    written = shared | {"tokens_at": "0.25M", "methods": own}
+    large = {"size": "141k", "n_params": 108_000}
+    assert rate(written, place(label="mine", **large)) == pytest.approx(0.02 / 2 / 2)
+    assert rate(written, place(label="other", **large)) == pytest.approx(0.04 / 2 / 4)
+    assert rate(written, place(label="gpt+", **large)) == pytest.approx(0.08 / 4 / 4)
+
+
+def test_tokens_move_a_power_rule_only_where_it_says_from_which():
+    written = {"rule": "power", "lr": "0.02", "at": "27k", "exponent": "0", "token_exponent": "0.5"}
+    assert rate(written) == 0.02
+
+
+@pytest.mark.parametrize("written", [[0.1], None, {}])
+def test_a_table_holds_rates_and_nothing_else(written):
+    with pytest.raises(ValueError, match="expected a rate or a mapping of rates"):
+        RULE.validate_python({"rule": "table", "values": {"angpt": written}})

@@ -72,18 +72,33 @@ def test_every_name_in_a_recipe_is_known_to_training():
         assert "arXiv" in recipe.source
 
 
-def test_overrides_are_laid_over_each_other_from_the_widest_to_the_narrowest():
-    optimizer = "optimizer: {{ beta1: {0}, beta2: {0}, eps: {0} }}"
-    size = BASE.replace("heads: 2 }", "heads: 2, optimizer: { beta1: 0.2, beta2: 0.2 } }")
-    experiment = read_experiment(
-        size
-        + optimizer.format("0.1")
-        + "\nmethods: [{ method: gpt+, optimizer: { beta1: 0.3 } }]\ngrid:\n  - { optimizer.weight_decay: 0.5 }\n"
-    )
+LAYERS = ("recipe", "experiment", "size", "method", "grid")
+OVERRIDDEN = {"optimizer": ("beta1", "beta2", "eps", "weight_decay", "clip_norm"), "schedule": ("final", "decay")}
+
+
+@pytest.mark.parametrize(("part", "key"), [(part, key) for part, keys in OVERRIDDEN.items() for key in keys])
+@pytest.mark.parametrize("n_layers", range(1, len(LAYERS) + 1))
+def test_the_narrowest_layer_that_writes_a_key_has_it(part, key, n_layers):
+    """recipe < experiment < size < method < axis of the grid; each layer writes a number of its own."""
+    written = {layer: 0.1 * (1 + place) for place, layer in enumerate(LAYERS[:n_layers])}
+
+    def layer(name):
+        return f"{part}: {{ {key}: {written[name]} }}" if name in written else ""
+
+    text = BASE.replace("heads: 2 }", f"heads: 2, {layer('size')} }}") + layer("experiment")
+    text += f"\nrecipes: {{ mine: {{ base: gpt, {layer('recipe')} }} }}"
+    text += f"\nmethods: [{{ method: gpt+, recipe: mine, {layer('method')} }}]\n"
+    text += f"grid: [{{ {part}.{key}: {written['grid']} }}]\n" if "grid" in written else ""
+    experiment = read_experiment(text)
     point = expand(experiment)[0]
-    found, _ = training_options(experiment, point, experiment.methods[0], experiment.sizes["a"])
-    assert (found["beta1"], found["beta2"], found["eps"], found["weight_decay"]) == (0.3, 0.2, 0.1, 0.5)
-    assert found["clip_norm"] == 1.0
+    found = training_options(experiment, point, experiment.methods[0], experiment.sizes["a"])
+    assert found[list(OVERRIDDEN).index(part)][key] == written[LAYERS[n_layers - 1]]
+
+
+def test_a_layer_changes_only_what_it_writes():
+    found = training("{ method: gpt+, optimizer: { beta1: 0.3 }, schedule: { final: 0.2 } }", "schedule: {warmup: 5%}")
+    assert (found["optimizer"]["beta1"], found["optimizer"]["beta2"]) == (0.3, 0.95)
+    assert found["schedule"] == {"name": "cosine", "warmup_tokens": 50_000, "final_fraction": 0.2}
 
 
 def test_a_recipe_of_ones_own_changes_a_known_one():

@@ -145,3 +145,26 @@ def test_errors_are_forgiven_by_any_attempt_that_brought_the_run_further():
 def test_the_budget_of_errors_is_the_one_the_run_was_submitted_with(allowed, found):
     one = replace(run(attempt("failed", error="x")), errors_allowed=allowed)
     assert state(one, JobFacts("ended", "COMPLETED")) == found
+
+
+@pytest.mark.parametrize(("after_s", "found"), [(GRACE_S - 1, "interrupted"), (GRACE_S + 1, "unknown")])
+def test_a_last_word_within_the_grace_after_the_end_of_a_job_is_no_contradiction(after_s, found):
+    """Clocks of nodes differ, and a file system shows a write late."""
+    over = JobFacts("ended", "TIMEOUT", ended_at=NOW - 10 * GRACE_S)
+    assert state(run(attempt(age_s=10 * GRACE_S - after_s)), over) == found
+
+
+AROUND = (GRACE_S - 1, GRACE_S + 1)
+
+
+def test_the_grace_of_silence_is_counted_from_the_newest_sign_and_from_the_claim():
+    silent = [state(run(attempt(age_s=age)), JobFacts("absent")) for age in AROUND]
+    assert silent == [None, "interrupted"]
+    fresh = replace(CLAIM, created=NOW - 1)
+    assert state(run(attempt(age_s=10 * GRACE_S)), JobFacts("absent"), fresh) is None
+    assert [state(run(attempt(age_s=age)), JobFacts("unreachable")) for age in AROUND] == ["running", None]
+
+
+def test_a_job_of_another_cluster_with_the_same_number_is_another_job():
+    assert state(run(attempt()), JobFacts("running"), replace(CLAIM, cluster="c2")) == "queued"
+    assert state(run(attempt(task=4)), JobFacts("running")) == "queued"

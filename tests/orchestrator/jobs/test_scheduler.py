@@ -70,3 +70,16 @@ def test_places_go_where_the_work_is_and_arrays_of_a_class_wait_for_each_other()
     turns = take_turns([array("small", 10), array("large", 10, cost=9.0), array("large", 3)], 8)
     assert [(turn.throttle, turn.lane) for turn in turns] == [(1, 0), (7, 1), (3, 1)]
     assert [turn.throttle for turn in take_turns([array("small", 10)], None)] == [None]
+
+
+def test_a_pack_takes_the_time_of_its_runs_over_its_lanes():
+    work = tuple(work_of([30.0, 60.0, 90.0]))
+    assert NamedPack("p", work, "a", Profile()).wall_s == 180
+    assert NamedPack("p", work, "a", Profile(at_once=3)).wall_s == 60
+    unknown = (*work, Work("u", "/r/u", None, flops=1e12))
+    assert NamedPack("p", unknown, "a", Profile(at_once=3)).wall_s == 60
+
+
+def test_the_costliest_run_goes_to_the_emptiest_pack():
+    packs = balance(work_of([10.0, 7.0, 6.0, 5.0]), 2)
+    assert sorted([one.cost for one in pack] for pack in packs) == [[5.0, 10.0], [6.0, 7.0]]

@@ -125,3 +125,13 @@ def test_a_zip_crossed_with_seeds_has_their_product(n):
     sizes, tokens = "abc"[:n], ["1M", "2M", "4M"][:n]
     added = f"grid:\n  - zip: {{ size: [{', '.join(sizes)}], budget: [{', '.join(tokens)}] }}\n"
     assert len(points(added)) == n * 2 * 2
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_point_of_two_groups_is_held_out_by_either(first):
+    held, plain = "{ budget: 1M, holdout: true }", "{ size: a }"
+    groups = [held, plain] if first else [plain, held]
+    found = points("grid:\n" + "".join(f"  - {group}\n" for group in groups))
+    assert {(p.size, p.budget) for p in found if p.holdout} == {("a", "1M"), ("b", "1M"), ("c", "1M")}
+    shared = next(p for p in found if (p.size, p.budget) == ("a", "1M"))
+    assert shared.group == "group 1"

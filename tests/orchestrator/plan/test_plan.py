@@ -347,3 +347,42 @@ def test_ten_thousand_points_are_planned_in_seconds():
 def test_a_model_beyond_all_numbers_is_refused_with_its_bill():
     with pytest.raises(UserError, match=r":3: sizes\.small: 1\.6e\+23 parameters, .* at budget .*nothing above 1e\+18"):
         runs_of(base=GRID.replace("width: 32, depth: 2", "width: 100000000000, depth: 1"))
+
+
+def test_a_bill_sums_what_is_still_to_do_and_names_the_largest_memory():
+    experiment = read_experiment(GRID)
+    runs = plan_runs(experiment, Data())
+    small = [run for run in runs if (run.label, run.size) == ("gpt+", "small")]
+    ended = {small[0].run_id: "completed", small[1].run_id: "running"}
+    priced = price(experiment, runs, states=ended, measured={})
+    row = next(row for row in bill(priced) if (row.method, row.size) == ("gpt+", "small"))
+    waiting = [run for run in priced.runs if run.run_id in {one.run_id for one in small[1:]}]
+    assert (row.runs, row.to_do) == (3, 2)
+    assert row.n_tokens == sum(run.spec.training["n_tokens"] for run in waiting)
+    assert row.flops == sum(run.planned["flops_total"] for run in waiting)
+    assert row.wall_s == pytest.approx(sum(run.planned["wall_s"] for run in waiting))
+    assert row.memory_bytes == max(run.planned["memory_bytes"] for run in small)
+    others = [run.planned["wall_s"] for run in priced.runs if run.run_id != small[0].run_id]
+    assert priced.wall_s == pytest.approx(sum(others))
+
+
+def test_the_memory_of_a_bill_row_is_that_of_its_largest_batch():
+    experiment = read_experiment(GRID + "grid:\n  - { size: small, method: gpt+, budget: 0.3M, batch: [2, 32] }\n")
+    priced = price(experiment, plan_runs(experiment, Data()), states={}, measured={})
+    (row,) = bill(priced)
+    memory = sorted(run.planned["memory_bytes"] for run in priced.runs)
+    assert memory[0] < memory[1] == row.memory_bytes
+
+
+def test_a_time_comes_from_measured_throughput_else_from_flops_and_steps():
+    from scalewright.orchestrator.config.resources import Profile
+    from scalewright.orchestrator.plan.bill import estimate_wall_s, throughput_key
+
+    run = runs_of()[0]
+    n_tokens, flops, n_steps = run.spec.training["n_tokens"], run.planned["flops_total"], run.planned["n_steps"]
+    assumed = 50e9 * 32 / (32 + 45)
+    assert estimate_wall_s(run, Profile(), {}) == pytest.approx(flops / assumed + 0.003 * n_steps)
+    told = Profile(flops_per_s=1e12, devices=2)
+    assert estimate_wall_s(run, told, {}) == pytest.approx(flops / 2e12 + 0.003 * n_steps)
+    assert estimate_wall_s(run, told, {throughput_key(run, told): 500.0}) == pytest.approx(n_tokens / 500)
+    assert estimate_wall_s(run, told, {throughput_key(run, Profile(gpus=1)): 500.0}) != pytest.approx(n_tokens / 500)

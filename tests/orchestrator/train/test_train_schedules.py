@@ -130,6 +130,7 @@ def test_a_noisy_loss_that_falls_is_no_divergence() -> None:
 
 def test_a_rise_less_than_the_rule_says_is_no_divergence() -> None:
     assert steps_until_diverged([3.0] * 96 + [3.99] * 904) is None
+    assert steps_until_diverged([3.0] * 96 + [4.0] * 904) is None  # a rise of exactly as much
 
 
 def test_a_monitor_goes_on_from_its_state_as_if_never_stopped() -> None:
@@ -141,3 +142,10 @@ def test_a_monitor_goes_on_from_its_state_as_if_never_stopped() -> None:
     resumed.restore(monitor.state())
     rest = next(step for step, loss in enumerate(losses[stopped:], stopped + 1) if resumed.why_diverged(loss))
     assert rest == steps_until_diverged(losses)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_schedule_is_read_with_every_number_of_its_record(name: str) -> None:
+    decay = 200 if name == "wsd" else None
+    record = ScheduleSpec(name=name, warmup_tokens=100, final_fraction=0.3, decay_tokens=decay)
+    assert read_schedule(record, N_TOKENS) == Schedule(name, N_TOKENS, 100, 0.3, decay or 0)

@@ -1,0 +1,552 @@
+"""From experiments.yaml to the journal, the database and the page: what every key that a user writes becomes.
+
+One study, every key at a value that is not its default; one run of it is trained a second time by the plainest loop
+there is, from the numbers in this file.
+"""
+
+import contextlib
+import io
+import json
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+from pydantic import BaseModel
+
+from scalewright.db import frames
+from scalewright.db.engine import open_database
+from scalewright.models.spec import ModelSpec
+from scalewright.models.transformer import Transformer, parameter_roles
+from scalewright.orchestrator import cli
+from scalewright.orchestrator.config.experiment import Experiment
+from scalewright.orchestrator.data import manifest
+from scalewright.orchestrator.data.tokenizers import load_tokenizer
+from scalewright.orchestrator.jobs.records import Pack
+from scalewright.orchestrator.train.sampler import open_train, read_validation
+
+ROOT = Path(__file__).resolve().parents[2]
+YAML = """
+experiment: odd
+data: { corpus: [words.jsonl], field: body, tokenizer: bpe, vocab_size: 290, lossy_tokenizer: true, validation: 25% }
+sizes:
+  a: { width: 16, depth: 2, heads: 2, mlp_width: 24, rope_base: 4, norm_eps: 0.01 }
+  b: { width: 8, depth: 1, heads: 2 }
+budgets: { short: 1.2k, long: 3x }
+methods:
+  - label: mine
+    method: pre-ln
+    gate: gpas
+    gate_options: { init: 0.3 }
+    init: spike-no-more
+    init_options: { std: 0.1 }
+    recipe: own
+  - label: theirs
+    method: angpt
+    options: { alpha_init: 0.2 }
+    lr:
+      rule: power
+      lr: 0.04
+      at: a
+      exponent: 0.5
+      token_exponent: 0.25
+      tokens_at: 300
+      methods: { theirs: { lr: 0.08, exponent: 1, token_exponent: 0.5 } }
+seeds: [2, 5]
+batch: 3
+context: 20
+precision: [bf16-mixed, fp32]
+lr: { rule: table, values: { mine: { a: 0.04, default: 0.03 }, default: 0.05 } }
+lr_factor: [0.5, 2]
+optimizer: { beta1: 0.6, beta2: 0.7, eps: 0.001, weight_decay: 2, decay: all, clip_norm: 0.5, gate_clip_norm: 0.01 }
+schedule: { name: wsd, warmup: 4 steps, decay: 30%, final: 0.25 }
+recipes: { own: { base: gpt } }
+grid:
+  - { name: main, method: mine, size: a, budget: short, seed: 5, lr_factor: 0.5, precision: fp32 }
+  - name: pair
+    zip: { size: [b, a], budget: [short, long] }
+    method: all
+    seed: 2
+    lr_factor: 2
+    precision: fp32
+    exclude: [{ size: a }]
+  - name: held
+    method: theirs
+    size: b
+    budget: short
+    seed: [2, 5]
+    lr_factor: 2
+    precision: bf16-mixed
+    holdout: true
+exclude: [{ precision: bf16-mixed, seed: 5 }]
+holdout: [{ size: a }]
+compare: [theirs over mine]
+evaluation: { at: [10%, 7 steps], every: 6 steps, n_windows: 9 }
+divergence: { rise_nats: 0.7, patience: 33% }
+diagnostics: [50%]
+log_every: 3
+checkpoint_every: 45s
+database: odd.sqlite
+executor: debug
+max_parallel: 1
+retry: { errors: 2, same_error: 4, hang: 20min }
+resources:
+  profiles:
+    other: { threads: 2 }
+    own: { micro_batch: 1, flops_per_s: 1e9, pack: 1 }
+  rules: [{ use: own, methods: mine, sizes: [a, b], min_params: 10, max_params: 1M }]
+"""
+BATCH, CONTEXT, N_STEPS, LOG_EVERY, PEAK, SEED, N_WINDOWS = 3, 20, 20, 3, 0.02, 5, 9
+BATCH_TOKENS = BATCH * CONTEXT
+AGREES = 2e-5  # relative: fp32, with sums in another order, over 20 steps
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What the run `mine` of size a is trained with, by hand from the YAML."""
+
+    width: int = 16
+    depth: int = 2
+    heads: int = 2
+    mlp_width: int = 24
+    rope_base: float = 4.0
+    norm_eps: float = 0.01
+    gate_init: float = 0.3
+    std: float = 0.1
+    peak: float = 0.04 * 0.5
+    beta1: float = 0.6
+    beta2: float = 0.7
+    eps: float = 1e-3
+    weight_decay: float = 2.0
+    decayed: str = "all"
+    clip_norm: float = 0.5
+    gate_clip_norm: float = 0.01
+    schedule: str = "wsd"
+    warmup_steps: float = 4
+    decay_steps: float = 6
+    final: float = 0.25
+    seed: int = SEED
+    batch: int = BATCH
+    context: int = CONTEXT
+    n_windows: int = N_WINDOWS
+
+    def rate(self, step: int) -> float:
+        """The rate of a step, 1 to N_STEPS, at its middle."""
+        at = step - 0.5
+        if at < self.warmup_steps:
+            return self.peak * at / self.warmup_steps
+        if self.schedule == "cosine":
+            fall = 0.5 * (1 + math.cos(math.pi * (at - self.warmup_steps) / (N_STEPS - self.warmup_steps)))
+        else:
+            into = (at - (N_STEPS - self.decay_steps)) / self.decay_steps
+            fall = 1 - math.sqrt(max(into, 0.0))
+        return self.peak * (self.final + (1 - self.final) * fall)
+
+
+@dataclass
+class Trained:
+    """What the plain loop gives: loss and norm of each step, validation loss after each."""
+
+    losses: list[float]
+    norms: list[float]
+    validation: list[float]
+
+
+def plain_loop(data_dir: Path, n: Numbers) -> Trained:
+    """Train by the equations of AdamW (arXiv:1711.05101), sharing only the model and the windows."""
+    made = manifest.read(data_dir)
+    spec = ModelSpec(
+        width=n.width, depth=n.depth, heads=n.heads, vocab_size=made.vocab_size, context=n.context, method="pre-ln",
+        gate="gpas", gate_options={"init": n.gate_init}, init="spike-no-more", init_options={"std": n.std},
+        mlp_width=n.mlp_width, rope_base=n.rope_base, norm_eps=n.norm_eps,
+    )  # fmt: skip
+    model = Transformer(spec, seed=n.seed)
+    roles = parameter_roles(model)
+    named = dict(model.named_parameters())
+    sampler = open_train(data_dir, made, n.context, n.seed, n.batch)
+    windows = torch.from_numpy(read_validation(data_dir, made, n.context, n.n_windows))
+    first, second = ({name: torch.zeros_like(p) for name, p in named.items()} for _ in range(2))
+    out = Trained([], [], [])
+    for step in range(1, N_STEPS + 1):
+        batch = torch.from_numpy(sampler.read(step - 1)[0])
+        loss = model.loss(batch[:, :-1], batch[:, 1:])
+        gradients = dict(zip(named, torch.autograd.grad(loss, list(named.values())), strict=True))
+        norm = math.sqrt(sum(float(g.square().sum()) for g in gradients.values()))
+        gradients = {name: g * min(1.0, n.clip_norm / norm) for name, g in gradients.items()}
+        gates = math.sqrt(sum(float(g.square().sum()) for name, g in gradients.items() if roles[name] == "gate"))
+        with torch.no_grad():
+            for name, parameter in named.items():
+                g = gradients[name] * (min(1.0, n.gate_clip_norm / gates) if roles[name] == "gate" else 1.0)
+                first[name] = n.beta1 * first[name] + (1 - n.beta1) * g
+                second[name] = n.beta2 * second[name] + (1 - n.beta2) * g * g
+                mean, square = first[name] / (1 - n.beta1**step), second[name] / (1 - n.beta2**step)
+                is_decayed = n.decayed == "all" or roles[name] in ("attention", "mlp")
+                parameter -= n.rate(step) * (n.weight_decay * parameter if is_decayed else 0.0)
+                parameter -= n.rate(step) * mean / (square.sqrt() + n.eps)
+            out.validation.append(float(model.loss(windows[:, :-1], windows[:, 1:])))
+        out.losses.append(float(loss.detach()))
+        out.norms.append(norm)
+    return out
+
+
+@dataclass
+class Seen:
+    """What the study holds after it ran: of each run its spec, its journal, its row and its page."""
+
+    folder: Path
+    specs: dict[str, dict[str, Any]]  # by group of the grid
+    journals: dict[str, list[dict[str, Any]]]
+    rows: dict[str, dict[str, Any]]
+    pages: dict[str, str]
+    html: str
+    evaluations: Any
+    packs: dict[str, Pack]
+    reference: Trained
+
+    @property
+    def main(self) -> dict[str, Any]:
+        return self.specs["main"]
+
+    @property
+    def other(self) -> dict[str, Any]:
+        return self.specs["theirs"]
+
+    @property
+    def data_dir(self) -> Path:
+        return Path(self.main["settings"]["data_dir"])
+
+    def journal(self, spec: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+        return [line for line in self.journals[spec["run_id"]] if line["type"] == kind]
+
+    def row(self, spec: dict[str, Any]) -> dict[str, Any]:
+        return self.rows[spec["run_id"]]
+
+
+def write_corpus(file: Path) -> None:
+    rng = random.Random(0)
+    words = ["whale", "sea", "ship", "the", "a", "of", "and", "white", "harbour", "lantern", "thunder"]
+    lines = [{"body": " ".join(rng.choices(words, k=12)) + ".", "text": "not this"} for _ in range(400)]
+    file.write_text("\n".join(map(json.dumps, lines)))
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+    folder = tmp_path_factory.mktemp("odd")
+    write_corpus(folder / "words.jsonl")
+    (folder / "odd.yaml").write_text(YAML)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.delenv("SCALEWRIGHT_DB", raising=False)
+        assert cli.run(["submit", "odd.yaml"]) == 0
+        assert cli.run(["report", "odd.yaml"]) == 0
+        yield look(folder)
+
+
+def look(folder: Path) -> Seen:
+    found = [json.loads(path.read_text()) for path in sorted(folder.glob("runs/*/spec.json"))]
+    run_dirs = {one["run_id"]: folder / "runs" / one["run_id"] for one in found}
+    lines = {name: (place / "journal.a1.jsonl").read_text().splitlines() for name, place in run_dirs.items()}
+    database = open_database(folder / "odd.sqlite")
+    rows = {row["run_id"]: row for row in frames.records(frames.runs(database, "odd"))}
+    evaluations = frames.evaluations(database)
+    places = {row["run_id"]: row["label"] if row["run_group"] == "pair" else row["run_group"] for row in rows.values()}
+    specs = {places[one["run_id"]]: one for one in found}
+    database.close()
+    packs = [Pack.read(path.parent) for path in sorted(folder.glob("jobs/*/*/pack.json"))]
+    return Seen(
+        folder, specs, {name: [json.loads(line) for line in own] for name, own in lines.items()}, rows,
+        {name: page_of(name) for name in run_dirs}, next(folder.glob("figures/**/*.html")).read_text(), evaluations,
+        {Path(run).name: pack for pack in packs for run in pack.runs},
+        plain_loop(Path(found[0]["settings"]["data_dir"]), Numbers()),
+    )  # fmt: skip
+
+
+def page_of(run_id: str) -> str:
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert cli.run(["show", run_id, "--of", "odd.yaml"]) == 0
+    return printed.getvalue()
+
+
+def training(*path: str) -> Callable[[Seen], Any]:
+    """What spec.json of the main run says: `training` is read back by what trains it (see the plain loop)."""
+
+    def find(seen: Seen) -> Any:
+        value = seen.main["identity"]["training"]
+        for key in path:
+            value = value[key]
+        return value
+
+    return find
+
+
+def model(name: str, which: str = "main") -> Callable[[Seen], Any]:
+    return lambda seen: getattr(seen, which)["identity"]["model"][name]
+
+
+def setting(name: str) -> Callable[[Seen], Any]:
+    return lambda seen: seen.main["settings"][name]
+
+
+def submission_of(pack: Pack) -> dict[str, Any]:
+    return json.loads((Path("jobs") / pack.submission_id / "submission.json").read_text())
+
+
+def pack(read: Callable[[Pack], Any]) -> Callable[[Seen], Any]:
+    return lambda seen: read(seen.packs[seen.main["run_id"]])
+
+
+def column(name: str, which: str = "main") -> Callable[[Seen], Any]:
+    return lambda seen: seen.row(getattr(seen, which))[name]
+
+
+def corpus_text(seen: Seen) -> str:
+    """The validation text as its tokens decode, a newline for the end of each document."""
+    made = manifest.read(seen.data_dir)
+    tokenizer = load_tokenizer(made.tokenizer, made.folder(seen.data_dir))
+    shards = manifest.open_split(made, seen.data_dir, "validation")
+    ids = [int(one) for shard in shards for one in shard if int(one) != made.tokenizer["end_id"]]
+    return tokenizer.decode(ids) + "\n" * sum(int((shard == made.tokenizer["end_id"]).sum()) for shard in shards)
+
+
+def validation_share(seen: Seen) -> float:
+    made = manifest.read(seen.data_dir)
+    return made.validation.n_documents / (made.train.n_documents + made.validation.n_documents)
+
+
+def plain_n_params(seen: Seen, size: str) -> int:
+    """Non-embedding parameters of a size without method or gate: what budgets and rates count by."""
+    from scalewright.models.count import n_params as count
+
+    shapes = {"a": {"width": 16, "depth": 2, "mlp_width": 24}, "b": {"width": 8, "depth": 1}}
+    spec = ModelSpec(**shapes[size], heads=2, vocab_size=290, context=CONTEXT, method="pre-ln")
+    return count(spec, "non-embedding")
+
+
+def power_rate(seen: Seen) -> float:
+    """0.08 (N / N_a)^-1 (1200 / 300)^-0.5, times the factor 2."""
+    return 0.08 * plain_n_params(seen, "a") / plain_n_params(seen, "b") / 2 * 2
+
+
+def evaluated_steps(seen: Seen) -> list[int]:
+    own = seen.evaluations[seen.evaluations["run_id"] == seen.main["run_id"]]
+    return own["step"].tolist()
+
+
+Row = tuple[Callable[[Seen], Any], Any]  # what is found, what must be found (a value, or a function of what is seen)
+ROWS: dict[str, Row] = {
+    "experiment": (column("experiment"), "odd"),
+    "data.corpus": (lambda seen: set(corpus_text(seen).replace(".", " ").split()) >= {"whale", "lantern"}, True),
+    "data.field": (lambda seen: "not this" in corpus_text(seen), False),
+    "data.tokenizer": (lambda seen: manifest.read(seen.data_dir).tokenizer["name"], "bpe:290"),
+    "data.vocab_size": (column("vocab_size"), 290),
+    "data.validation": (validation_share, pytest.approx(0.25, abs=0.07)),  # drawn by document
+    "sizes.width": (column("width"), 16),
+    "sizes.depth": (column("depth"), 2),
+    "sizes.heads": (column("heads"), 2),
+    "sizes.mlp_width": (model("mlp_width"), 24),
+    "sizes.rope_base": (model("rope_base"), 4.0),
+    "sizes.norm_eps": (model("norm_eps"), 0.01),
+    "budgets": (column("n_tokens"), 1200),
+    "methods.label": (column("label"), "mine"),
+    "methods.method": (column("method"), "pre-ln"),
+    "methods.options": (lambda seen: seen.other["identity"]["model"]["method_options"]["alpha_init"], 0.2),
+    "methods.gate": (column("gate"), "gpas"),
+    "methods.gate_options": (lambda seen: model("gate_options")(seen)["init"], 0.3),
+    "methods.init": (column("init"), "spike-no-more"),
+    "methods.init_options": (lambda seen: model("init_options")(seen)["std"], 0.1),
+    "lr<table>.values": (column("lr_peak"), PEAK),
+    "lr<power>.lr": (column("lr_peak", "other"), lambda seen: pytest.approx(power_rate(seen), rel=1e-5)),
+    "seeds": (lambda seen: [column("seed", which)(seen) for which in ("main", "other")], [5, 2]),
+    "batch": (training("batch_sequences"), BATCH),
+    "context": (column("context"), CONTEXT),
+    "precision": (lambda seen: {row["precision"] for row in seen.rows.values()}, {"fp32", "bf16-mixed"}),
+    "lr_factor": (lambda seen: column("lr_peak")(seen) / 0.04, 0.5),
+    "optimizer.name": (column("optimizer"), "adamw"),
+    "optimizer.beta1": (training("optimizer", "beta1"), 0.6),
+    "optimizer.beta2": (training("optimizer", "beta2"), 0.7),
+    "optimizer.eps": (training("optimizer", "eps"), 1e-3),
+    "optimizer.weight_decay": (column("weight_decay"), 2.0),
+    "optimizer.decay": (training("optimizer", "decay"), "all"),
+    "optimizer.clip_norm": (training("optimizer", "clip_norm"), 0.5),
+    "optimizer.gate_clip_norm": (training("optimizer", "gate_clip_norm"), 0.01),
+    "schedule.name": (column("schedule"), "wsd"),
+    "schedule.warmup": (training("schedule", "warmup_tokens"), 4 * BATCH_TOKENS),
+    "schedule.decay": (training("schedule", "decay_tokens"), 6 * BATCH_TOKENS),
+    "schedule.final": (training("schedule", "final_fraction"), 0.25),
+    "grid.name": (column("run_group"), "main"),
+    "grid.axes": (lambda seen: column("seed")(seen), 5),
+    "grid.zip": (lambda seen: (column("size", "other")(seen), column("budget", "other")(seen)), ("b", "short")),
+    "grid.exclude.axes": (lambda seen: {r["size"] for r in seen.rows.values() if r["label"] == "theirs"}, {"b"}),
+    "grid.holdout": (lambda seen: seen.row(seen.specs["held"])["holdout"], True),
+    "exclude.axes": (lambda seen: [r["seed"] for r in seen.rows.values() if r["run_group"] == "held"], [2]),
+    "holdout.axes": (column("holdout"), True),
+    "compare.method": (lambda seen: "theirs" in seen.html, True),
+    "compare.baseline": (lambda seen: "mine" in seen.html, True),
+    "evaluation.at": (lambda seen: {2, 7} <= set(evaluated_steps(seen)), True),
+    "evaluation.every": (evaluated_steps, [2, 6, 7, 12, 18, 20]),
+    "evaluation.n_windows": (lambda seen: set(seen.evaluations["n_tokens_evaluated"]), {N_WINDOWS * CONTEXT}),
+    "divergence.rise_nats": (training("divergence", "rise_nats"), 0.7),
+    "divergence.patience": (training("divergence", "patience"), 0.33),
+    "diagnostics.at": (lambda seen: [line["step"] for line in seen.journal(seen.main, "layers")], [10]),
+    "log_every": (lambda seen: [r["step"] for r in seen.journal(seen.main, "metrics")], [3, 6, 9, 12, 15, 18, 20]),
+    "checkpoint_every": (setting("checkpoint_every_s"), 45.0),
+    "database": (lambda seen: [path.name for path in seen.folder.glob("*.sqlite")], ["odd.sqlite"]),
+    "executor": (pack(lambda pack: submission_of(pack)["executor"]), "debug"),
+    "resources.profiles.micro_batch": (setting("micro_batch_sequences"), 1),
+    "resources.profiles.flops_per_s": (
+        column("wall_s_planned"), lambda seen: pytest.approx(column("flops_planned")(seen) / 1e9 + N_STEPS * 0.003),
+    ),
+    "resources.profiles.threads": (lambda seen: seen.other["settings"]["threads"], 2),
+    "resources.rules.use": (setting("profile"), "own"),
+    "resources.rules.methods": (lambda seen: seen.other["settings"]["profile"], "other"),
+    "retry.errors": (pack(lambda pack: pack.retry["errors"]), 2),
+    "retry.same_error": (pack(lambda pack: pack.retry["same_error"]), 4),
+    "retry.hang": (pack(lambda pack: pack.hang_s), 1200.0),
+}  # fmt: skip
+
+
+# Keys that say nothing of what is trained or need a cluster: the test that goes from the YAML to what they do.
+CONFIG, SLURM = "tests/orchestrator/config/test_config.py", "tests/orchestrator/jobs/test_submit_slurm.py"
+LOCAL, PLAN = "tests/orchestrator/jobs/test_submit_local.py", "tests/orchestrator/plan/test_plan.py"
+PROFILE = f"{SLURM}::test_arrays_ask_for_what_the_profile_says_and_for_any_option_by_its_name"
+RATES = "tests/orchestrator/config/test_learning_rate.py"
+METHOD_RATE = f"{RATES}::test_a_method_changes_any_number_of_a_power_rule_and_its_label_comes_before_its_name"
+ASKED = ("pack", "partition", "account", "qos", "constraint", "gpus", "cpus", "mem", "time", "setup", "sbatch")
+ELSEWHERE: dict[str, str] = {
+    "lr<fixed>.lr": f"{RATES}::test_a_number_is_a_fixed_rate",
+    "lr<law>.law": f"{RATES}::test_a_stored_law_is_evaluated_for_the_label",
+    **dict.fromkeys([f"lr<power>.{key}" for key in ("at", "exponent", "token_exponent", "tokens_at")], METHOD_RATE),
+    **dict.fromkeys([f"lr<power>.methods.{key}" for key in ("lr", "exponent", "token_exponent")], METHOD_RATE),
+    "methods.experimental": "tests/models/test_spec.py",
+    "methods.recipe": "tests/orchestrator/config/test_recipes.py::test_a_recipe_of_ones_own_changes_a_known_one",
+    "recipes.base": "tests/orchestrator/config/test_recipes.py::test_a_recipe_of_ones_own_changes_a_known_one",
+    "data.lossy_tokenizer": (
+        "tests/orchestrator/data/test_data_prepare.py::"
+        "test_a_tokenizer_that_does_not_give_the_text_back_is_refused_unless_meant"
+    ),
+    "data.dir": "tests/orchestrator/config/test_config_errors.py",
+    "mirrors.name": "tests/orchestrator/train/test_mirrors.py",
+    "mirrors.options": "tests/orchestrator/train/test_mirrors.py",
+    "compile": "tests/contracts/test_every_model_compiles.py",
+    "notify": f"{LOCAL}::test_the_notification_command_runs_once_when_the_last_job_is_over",
+    "max_parallel": f"{SLURM}::test_the_arrays_of_a_class_have_all_places_one_after_another",
+    **dict.fromkeys([f"resources.profiles.{key}" for key in ASKED], PROFILE),
+    "resources.profiles.at_once": (
+        "tests/orchestrator/jobs/test_scheduler.py::test_a_pack_takes_the_time_of_its_runs_over_its_lanes"
+    ),
+    "resources.profiles.devices": "tests/orchestrator/train/test_train_devices.py",
+    **dict.fromkeys(
+        [f"resources.rules.{key}" for key in ("sizes", "min_params", "max_params")],
+        f"{CONFIG}::test_the_first_rule_that_fits_picks_the_profile",
+    ),
+}
+
+
+def sections_in(kind: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield kind
+    for part in get_args(kind):
+        if not isinstance(part, str):
+            yield from sections_in(part)
+
+
+def keys_of(section: type[BaseModel], path: str = "") -> Iterator[str]:
+    """Every key that holds a value, of a section and of those in it; the rules of a rate each by their name."""
+    for name, field in section.model_fields.items():
+        if field.exclude or name == "rule":
+            continue
+        key, inside = f"{path}{field.alias or name}", list(dict.fromkeys(sections_in(field.annotation)))
+        if not inside:
+            yield key
+        for one in inside:
+            rule = one.model_fields.get("rule")
+            yield from keys_of(one, f"{key}<{get_args(rule.annotation)[0]}>." if rule else f"{key}.")
+
+
+def row_of(key: str) -> str:
+    """The same section stands in several places (test_recipes: each layer over the next, key by key)."""
+    for place in ("sizes.", "methods.", "recipes."):
+        if key.startswith((f"{place}optimizer.", f"{place}schedule.", f"{place}lr<")):
+            return key.removeprefix(place)
+    return key
+
+
+def test_every_key_of_the_yaml_has_a_row() -> None:
+    keys = {row_of(key) for key in keys_of(Experiment)}
+    assert keys - ROWS.keys() - ELSEWHERE.keys() == set()
+    assert (ROWS.keys() | ELSEWHERE.keys()) - keys == set()
+    assert ROWS.keys() & ELSEWHERE.keys() == set()
+
+
+@pytest.mark.parametrize("key", ELSEWHERE)
+def test_what_another_test_holds_is_there(key: str) -> None:
+    file, _, name = ELSEWHERE[key].partition("::")
+    assert (ROOT / file).is_file() and (not name or f"def {name}(" in (ROOT / file).read_text())
+
+
+@pytest.mark.parametrize("key", ROWS)
+def test_a_key_is_found_where_it_acts(seen: Seen, key: str) -> None:
+    find, expected = ROWS[key]
+    assert find(seen) == (expected(seen) if callable(expected) else expected)
+
+
+def test_the_rate_that_is_logged_is_that_of_the_step(seen: Seen) -> None:
+    logged = {line["step"]: line["values"]["lr"] for line in seen.journal(seen.main, "metrics")}
+    assert logged == pytest.approx({step: Numbers().rate(step) for step in (3, 6, 9, 12, 15, 18, 20)}, rel=1e-12)
+
+
+def test_a_logged_loss_is_the_mean_since_the_last_and_a_norm_that_before_clipping(seen: Seen) -> None:
+    logged = seen.journal(seen.main, "metrics")
+    losses, ends = seen.reference.losses, [0, 3, 6, 9, 12, 15, 18, 20]
+    means = [sum(losses[a:b]) / (b - a) for a, b in zip(ends, ends[1:], strict=False)]
+    assert [line["values"]["loss_nats"] for line in logged] == pytest.approx(means, rel=AGREES)
+    norms = [seen.reference.norms[step - 1] for step in ends[1:]]
+    assert [line["values"]["grad_norm"] for line in logged] == pytest.approx(norms, rel=1e-2)
+    assert min(norms) > Numbers().clip_norm
+    assert [line["tokens"] for line in logged] == [step * BATCH_TOKENS for step in ends[1:]]
+    n_windows = manifest.read(seen.data_dir).train.n_windows(CONTEXT)
+    assert logged[-1]["values"]["epochs"] == pytest.approx(N_STEPS * BATCH / n_windows)
+
+
+def test_evaluations_are_those_of_the_plain_loop_in_nats_and_bits(seen: Seen) -> None:
+    own = seen.evaluations[seen.evaluations["run_id"] == seen.main["run_id"]]
+    expected = [seen.reference.validation[step - 1] for step in own["step"]]
+    assert own["loss_nats"].tolist() == pytest.approx(expected, rel=AGREES)
+    n_bytes = len(corpus_text(seen).encode())
+    n_tokens = manifest.read(seen.data_dir).validation.n_tokens
+    assert n_bytes / n_tokens > 1.5
+    bits = own["loss_nats"] / math.log(2) * n_tokens / n_bytes
+    assert own["bits_per_byte"].tolist() == pytest.approx(bits.tolist(), rel=1e-9)
+
+
+def test_the_same_numbers_stand_in_journal_database_and_page(seen: Seen) -> None:
+    for run_id, row in seen.rows.items():
+        done = json.loads((seen.folder / "runs" / run_id / "DONE.json").read_text())
+        last = [line for line in seen.journals[run_id] if line["type"] == "evaluation"][-1]
+        for name in ("loss_nats", "bits_per_byte"):
+            assert row[name] == done[name] == last["values"][name]
+        assert row["n_tokens"] == done["n_tokens"] == last["tokens"] == row["n_tokens_planned"]
+        assert row["flops"] == row["flops_per_token"] * row["n_tokens"]
+        page = seen.pages[run_id]
+        for name in ("loss_nats", "bits_per_byte", "lr_peak", "seed", "precision"):
+            shown = f"{row[name]:.6g}" if isinstance(row[name], float) else f"{row[name]}"
+            assert f"  {name:<18} {shown}\n" in page
+
+
+OTHER: dict[str, Any] = {
+    "mlp_width": 32, "rope_base": 10_000.0, "norm_eps": 1e-6, "gate_init": 0.0, "std": 0.02, "peak": 0.04,
+    "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1, "decayed": "matrices", "clip_norm": 1.0,
+    "gate_clip_norm": 1e9, "schedule": "cosine", "warmup_steps": 2, "decay_steps": 4, "final": 0.0, "seed": 2,
+    "batch": 8, "context": 24, "n_windows": 8, "heads": 4, "width": 8, "depth": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_the_plain_loop_with_any_other_number_is_another_run(seen: Seen, name: str) -> None:
+    """The run agrees with the loop, and would not if any one of its numbers were taken from elsewhere."""
+    other = plain_loop(seen.data_dir, Numbers(**{name: OTHER[name]})).validation[-1]
+    assert abs(other / seen.reference.validation[-1] - 1) > 4 * AGREES

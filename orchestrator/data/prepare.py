@@ -57,10 +57,9 @@ class Request:
             "tokenizer": self.tokenizer if not Path(self.tokenizer).is_file() else file_stamp(Path(self.tokenizer)),
             "validation_fraction": self.validation_fraction,
             "text_field": self.text_field,
-            "lossy_tokenizer": self.lossy_tokenizer,
             "shard_tokens": self.shard_tokens,
             "split_rule": SPLIT_RULE,
-        }
+        } | ({"lossy_tokenizer": True} if self.lossy_tokenizer else {})  # data made before the key stays what it is
 
 
 def prepare(

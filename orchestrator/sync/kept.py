@@ -9,6 +9,7 @@ import hashlib
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,7 @@ import orjson
 
 from scalewright.db.engine import Database
 from scalewright.db.errors import DbError
+from scalewright.db.frames import notes
 from scalewright.db.points import Point, record_points
 from scalewright.db.store import PlannedRun, add_note, add_tag, record_experiment, remove_tag, set_run_states
 from scalewright.orchestrator.files import Broken, parse, write_bytes
@@ -24,6 +26,7 @@ from scalewright.orchestrator.runs.run_files import read_stop
 from scalewright.orchestrator.study import Study
 
 WORDS = "words.jsonl"
+RESTORING = "restoring"  # lies there while a lost database is being filled again
 STOPPED = {"cancel": ("cancelled", "cancelled by its user"), "hold": ("held", "held by its user")}
 
 
@@ -84,8 +87,16 @@ def keep_word(study: Study, word: Word) -> None:
 
 def read_kept(study: Study) -> Iterator[tuple[Path, Plan | Import | Broken]]:
     """Yield every kept plan and import, oldest first."""
-    for path in sorted(kept_dir(study).glob("*.json.gz"), key=lambda one: one.stat().st_mtime):
+    for path in sorted(kept_dir(study).glob("*.json.gz"), key=age):
         yield path, read_one(path)
+
+
+def age(path: Path) -> float:
+    """Return the time of a file, or 0 where there is none behind its name."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def read_one(path: Path) -> Plan | Import | Broken:
@@ -146,9 +157,23 @@ def restore_words(study: Study, db: Database) -> list[str]:
 
 def put_word(db: Database, word: Word) -> None:
     if word.what == "note":
-        add_note(db, word.run_id, word.text, at=word.time)
+        known = notes(db, word.run_id)
+        if not ((known["time"] == word.time) & (known["text"] == word.text.strip())).any():
+            add_note(db, word.run_id, word.text, at=word.time)
     else:
         {"tag": add_tag, "untag": remove_tag}[word.what](db, word.run_id, word.text)
+
+
+@contextmanager
+def restoring(study: Study, db: Database) -> Iterator[bool]:
+    """Tell whether the database was lost, or is still half restored because that was killed; both mean: restore."""
+    mark = kept_dir(study) / RESTORING
+    was_lost = mark.exists() or knows_nothing(db)
+    if was_lost:
+        mark.parent.mkdir(exist_ok=True)
+        mark.touch()
+    yield was_lost
+    mark.unlink(missing_ok=True)
 
 
 def knows_nothing(db: Database) -> bool:

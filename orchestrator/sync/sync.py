@@ -31,7 +31,7 @@ from scalewright.orchestrator.runs.records import Done, SpecFile, read_spec
 from scalewright.orchestrator.runs.run_files import lost_words, read_run
 from scalewright.orchestrator.study import Study
 from scalewright.orchestrator.sync.journal_rows import note_error, read_lines
-from scalewright.orchestrator.sync.kept import knows_nothing, restore_plans, restore_wishes, restore_words
+from scalewright.orchestrator.sync.kept import restore_plans, restore_wishes, restore_words, restoring
 from scalewright.orchestrator.sync.next_state import next_state
 
 RUN_DIR = re.compile(r"[0-9a-f]{16}")
@@ -112,13 +112,13 @@ def rebuild(study: Study, *, wait_s: float = 0.0) -> SyncReceipt:
     put_broken_aside(study.database)
     db = open_database(study.database)
     try:
-        was_lost = knows_nothing(db)
-        trouble = restore_plans(study, db) if was_lost else []
-        receipt = sync_database(db, study.runs_dir, wait_s=wait_s, anew=True)
-        if was_lost:
-            receipt.not_restored = [*trouble, *restore_words(study, db)]
-            restore_wishes(study, db)
-            receipt.was_lost = True
+        with restoring(study, db) as was_lost:
+            trouble = restore_plans(study, db) if was_lost else []
+            receipt = sync_database(db, study.runs_dir, wait_s=wait_s, anew=True)
+            if was_lost:
+                receipt.not_restored = [*trouble, *restore_words(study, db)]
+                restore_wishes(study, db)
+                receipt.was_lost = True
         return receipt
     finally:
         db.close()

@@ -8,7 +8,6 @@ import pytest
 
 from scalewright.db.content import content_hash
 from scalewright.db.engine import open_database
-from scalewright.orchestrator.cli import run
 from scalewright.orchestrator.runs.journal import Journal
 from scalewright.orchestrator.runs.spec import RunSpec
 
@@ -23,18 +22,6 @@ batch: 2
 context: 32
 evaluation: {{n_windows: 4}}
 """
-
-
-@pytest.fixture
-def say(capsys):
-    """Run a verb; return (exit code, stdout, stderr)."""
-
-    def verb(*words):
-        code = run([str(word) for word in words])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return verb
 
 
 @pytest.fixture
@@ -198,6 +185,31 @@ def test_a_lost_database_comes_back_with_what_people_said(study, say):
     assert page["tags"] == ["best"] and page["notes"][0]["text"] == "loss spike: bad node"
     assert len(json.loads(say("runs", "paper", "--json")[1])) == 2
     assert content_hash(open_database("runs.sqlite")) == before
+
+
+def test_a_restoration_that_was_killed_is_finished_by_the_next(study, say, monkeypatch):
+    from scalewright.orchestrator.sync import sync as syncing
+
+    run_id = sorted(ids_of(say, "first"))[0]
+    say("note", run_id, "one")
+    say("note", run_id, "two")
+    say("tag", run_id, "best")
+    Path("runs.sqlite").unlink()
+    whole = syncing.restore_words
+
+    def killed(study, db):
+        whole(study, db)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(syncing, "restore_words", killed)
+    assert say("db", "rebuild")[0] == 130
+    monkeypatch.setattr(syncing, "restore_words", whole)
+    (Path("kept") / "plan-0.json.gz").symlink_to("nowhere")
+    code, _, err = say("db", "rebuild")
+    assert code == 0 and "stored fits did not" in err and "plan-0.json.gz" in err
+    page = json.loads(say("show", run_id, "--json")[1])
+    assert [note["text"] for note in page["notes"]] == ["one", "two"] and page["tags"] == ["best"]
+    assert "stored fits" not in say("db", "rebuild")[2]  # nothing is lost any more
 
 
 def test_a_broken_kept_file_is_said_and_the_rest_comes_back(study, say):

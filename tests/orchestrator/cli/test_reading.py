@@ -8,7 +8,6 @@ import pytest
 from scalewright.db import store
 from scalewright.db.content import content_hash
 from scalewright.db.engine import open_database
-from scalewright.orchestrator.cli import run
 from scalewright.orchestrator.runs.journal import Journal
 from scalewright.orchestrator.runs.spec import RunSpec
 from scalewright.orchestrator.study import Study
@@ -48,18 +47,6 @@ def ids(tmp_path, monkeypatch):
     store.record_experiment(open_database("runs.sqlite"), "demo", "name: demo", planned)
     sync(Study.at(tmp_path))
     return [run.run_id for run in planned]
-
-
-@pytest.fixture
-def say(capsys):
-    """Run a verb; return (exit code, stdout, stderr)."""
-
-    def verb(*words):
-        code = run([str(word) for word in words])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return verb
 
 
 def test_runs_lists_what_fits(ids, say):

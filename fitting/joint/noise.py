@@ -23,6 +23,7 @@ ARM = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
 COMMON_PRIOR = 0.5  # that there is none
 ARM_PRIOR = 0.45  # that no effect of a method at a size exists; the rest is spread over the ratios
 FEWEST_SIZES = 3  # that can carry an effect of each method at each size
+RANK = 1e-9  # of the largest singular value: columns below it are combinations of others
 KEPT = 2e-3  # of the largest weight: noise structures below it are left out
 TRENDS = (-1.4, 0.0, 1.4)  # of a run's log variance, from the middle to an end: scatter differs by 4 between the ends
 TREND_PRIOR = 0.05  # odds of a trend against none
@@ -119,8 +120,9 @@ def _spread(values: Array) -> Array:
 
 def _weighed(runs: Runs, x: Array, residuals: Array, grid: Array, prior: Array) -> Noise:
     """Weigh every row of `grid` (as `covariances` takes it); no inverse is kept."""
+    left, values, _ = np.linalg.svd(x / (np.linalg.norm(x, axis=0) + 1e-300), full_matrices=False)
+    x = left[:, values > RANK * values[0]]  # a size or budget that one method alone has adds no column of its own
     df = len(runs) - x.shape[1]
-    x = x / (np.linalg.norm(x, axis=0) + 1e-300)
     logs, squares = [], []
     for some in np.array_split(np.arange(len(grid)), max(1, len(grid) * len(runs) ** 2 // 400_000)):
         v = covariances(runs, grid[some])

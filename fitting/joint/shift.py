@@ -63,13 +63,15 @@ def effect_columns(runs: Runs, form: str) -> tuple[tuple[str, ...], Array]:
 
 
 def fit_effect(runs: Runs, form: str, own_slopes: bool, level: float = 0.95, noise: Noise | None = None) -> Effect:
-    """Fit the curves with shifts of one form and return their intervals.
+    """Fit the curves with shifts of one form and return their intervals; raises CurveError for too few runs.
 
     noise: that of one shift, where it is known. Shifts by size stand for what a method shares at a size, so they weigh
     noise anew, without that.
     """
     names, z = effect_columns(runs, form)
     fit = fit_curves(runs, z, own_slopes=own_slopes)
+    if len(runs) <= fit.n_parameters:
+        raise CurveError(f"{len(runs)} runs for {fit.n_parameters} parameters: no scatter to tell a shift from")
     if noise is None or form == "size":
         noise = weigh(runs, jacobian(runs, fit), fit.residuals, arms=form != "size")
     else:

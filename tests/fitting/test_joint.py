@@ -167,6 +167,25 @@ def test_runs_that_carry_no_curve_are_refused():
         joint(frame[(frame["label"] == "base") | (frame["n_params"] == 1)].assign(label="base"))
 
 
+def test_any_few_runs_give_an_answer_or_one_clear_refusal():
+    whole = study(seeds=2)
+    rng = np.random.default_rng(0)
+    answered = 0
+    for k in range(120):
+        some = whole.sample(int(rng.integers(2, 11)), random_state=k)
+        if some["label"].nunique() < 2:
+            continue
+        try:
+            found = joint(some)
+        except CurveError as error:
+            assert len(str(error).splitlines()) == 1
+            continue
+        answered += 1
+        for one in found.speedups:
+            assert 0 <= one.low <= one.ratio <= one.high and one.ratio > 0, (k, one)
+    assert answered > 10
+
+
 def test_many_seeds_enter_as_their_mean():
     frame = study(seeds=12)  # 216 runs
     model = joint(frame, scales=False)

@@ -1,4 +1,4 @@
-"""The small study that tests of verbs run: two methods at two budgets, four runs that the debug payload ends at once."""
+"""The small study that tests of verbs run: two methods at two budgets, ended at once by the debug payload."""
 
 YAML = """
 experiment: tiny

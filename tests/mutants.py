@@ -114,7 +114,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "fitting/forecast.py": fitting("trust"),
     "fitting/forecast_laws.py": fitting("forecasts"),
     "fitting/averaging.py": fitting("forecasts"),
-    "fitting/at_compute.py": ANALYSIS,
+    "fitting/at_compute.py": fitting("at_compute"),
     "models/count.py": (MODELS[0], "tests/models/test_counted_flops.py", MODELS[1]),
     "models/inits.py": ("tests/contracts/test_every_init_is_its_rule.py", *MODELS),
     "models/constraints.py": ("tests/models/test_constraints.py",),

@@ -38,7 +38,7 @@ from scalewright.db.content import content_hash  # noqa: E402
 from scalewright.db.engine import open_database  # noqa: E402
 from scalewright.orchestrator import cli  # noqa: E402
 from scalewright.orchestrator.files import write_json  # noqa: E402
-from scalewright.orchestrator.jobs.local import is_alive  # noqa: E402
+from scalewright.orchestrator.jobs.executors.here import is_alive  # noqa: E402
 from scalewright.orchestrator.jobs.observe import refresh  # noqa: E402
 from scalewright.orchestrator.jobs.records import Chunk, Started, read_chunks, runs_in  # noqa: E402
 from scalewright.orchestrator.runs.processes import Process  # noqa: E402

@@ -8,30 +8,18 @@ import sys
 import time
 
 import pytest
+from tiny_study import write_study
 
 from scalewright.orchestrator import cli
 from scalewright.orchestrator.report.format import duration, short_count
 from scalewright.orchestrator.report.progress import Progress, advice, measure_rows
 
 pytestmark = pytest.mark.xdist_group("local-jobs")
-YAML = """
-experiment: tiny
-data: {corpus: text.txt, tokenizer: bytes, validation: 0.3}
-sizes:
-  s: {width: 16, depth: 1, heads: 2}
-budgets: [4k, 8k]
-methods: [pre-ln, gpt+]
-batch: 2
-context: 32
-evaluation: {n_windows: 4}
-"""
 
 
 @pytest.fixture
 def study(tmp_path, monkeypatch):
-    text = "\n\n".join(f"Document {n}: " + "the quick brown fox jumps over the lazy dog. " * 20 for n in range(30))
-    (tmp_path / "text.txt").write_text(text)
-    (tmp_path / "experiments.yaml").write_text(YAML)
+    write_study(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SCALEWRIGHT_DB", raising=False)
     yield tmp_path

@@ -112,7 +112,9 @@ def measure(noise: str, n_runs: int, found: Array) -> str:
     oracle = np.diff(np.quantile(value, [0.025, 0.975], axis=0), axis=0)[0]
     with np.errstate(invalid="ignore"):
         width = np.median(high - low, axis=0)
-    cells = [f"{share:.2f}" for share in covers] + [f"{one:.3g} ({one / best:.2f})" for one, best in zip(width, oracle)]
+    cells = [f"{share:.2f}" for share in covers] + [
+        f"{one:.3g} ({one / best:.2f})" for one, best in zip(width, oracle, strict=True)
+    ]
     return f"| {n_runs} | {noise} | {len(found)} | {' | '.join(cells)} |"
 
 

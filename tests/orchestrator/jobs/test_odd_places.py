@@ -6,6 +6,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
+from tiny_study import write_study
 
 from scalewright.orchestrator.cli import run as scalewright
 from scalewright.orchestrator.jobs.control import pause_local_jobs
@@ -13,24 +14,6 @@ from scalewright.orchestrator.study import Study
 
 pytestmark = pytest.mark.xdist_group("local-jobs")
 SIZE = 12 << 20  # bytes
-YAML = """
-experiment: tiny
-data: {corpus: text.txt, tokenizer: bytes, validation: 0.3}
-sizes:
-  s: {width: 16, depth: 1, heads: 2}
-budgets: [4k, 8k]
-methods: [pre-ln, gpt+]
-batch: 2
-context: 32
-evaluation: {n_windows: 4}
-"""
-
-
-def fill_in(folder):
-    folder.mkdir(parents=True, exist_ok=True)
-    text = "\n\n".join(f"Document {n}: " + "the quick brown fox jumps over the lazy dog. " * 20 for n in range(30))
-    (folder / "text.txt").write_text(text)
-    (folder / "experiments.yaml").write_text(YAML)
 
 
 @pytest.fixture
@@ -43,7 +26,7 @@ def small_disk(tmp_path, monkeypatch):
     )
     if done.returncode:
         pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
-    fill_in(place)
+    write_study(place)
     monkeypatch.chdir(place)
     monkeypatch.delenv("SCALEWRIGHT_DB", raising=False)
     yield place
@@ -77,7 +60,7 @@ def say(capsys, *verb):
 
 
 def wait_for(condition, what):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         time.sleep(0.2)
@@ -121,7 +104,7 @@ def test_a_study_on_a_mount_for_reading_only_can_be_read(small_disk, capsys):
 
 @pytest.mark.parametrize("name", ["a%jb", "a\\b"])
 def test_a_path_that_the_log_files_cannot_have_is_refused_by_name(tmp_path, monkeypatch, capsys, name):
-    fill_in(tmp_path / name)
+    write_study(tmp_path / name)
     monkeypatch.chdir(tmp_path / name)
     code, said = say(capsys, "submit", "--payload", "debug")
     assert code == 1 and f"a study with {name[1]} in its path cannot be submitted" in said
@@ -131,7 +114,7 @@ def test_a_path_that_the_log_files_cannot_have_is_refused_by_name(tmp_path, monk
 
 def test_a_path_longer_than_sqlite_takes_is_refused_in_one_line(tmp_path, monkeypatch, capsys):
     folder = tmp_path.joinpath(*["x" * 195] * 4)
-    fill_in(folder)
+    write_study(folder)
     monkeypatch.chdir(folder)
     for verb in ("plan", "submit"):
         code, said = say(capsys, verb)

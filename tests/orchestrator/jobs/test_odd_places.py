@@ -62,7 +62,7 @@ def say(capsys, *verb):
 
 
 def wait_for(condition, what):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         time.sleep(0.2)

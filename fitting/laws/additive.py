@@ -99,11 +99,6 @@ class AdditiveProblem:
     def n_points(self) -> int:
         return len(self.log_loss)
 
-    def log_terms(self, theta: Array) -> Array:
-        """Return log of every term, (batch, n_terms, n_points)."""
-        n_terms, n_points, n_theta = self.z.shape
-        return (theta @ self.z.reshape(-1, n_theta).T).reshape(len(theta), n_terms, n_points)
-
     @property
     def to_centred(self) -> Array:
         return np.eye(len(self.to_raw))

@@ -41,6 +41,9 @@ class AdditiveLaw:
     terms: tuple[Term, ...]
     per_method: tuple[str, ...] = ()
     is_additive: bool = True  # one coordinate at its bound spoils the delta intervals of all others
+    profiles: bool = True
+    shifts: tuple[str, ...] = ()
+    reported: None = None
 
     @property
     def axes(self) -> tuple[str, ...]:

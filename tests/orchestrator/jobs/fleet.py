@@ -70,7 +70,7 @@ class Fleet:
     def target(self, *indices):
         return Target(self.study, self.database, "x", [self.ids[i] for i in indices] if indices else self.ids)
 
-    def wait(self, condition, what, seconds=30.0):
+    def wait(self, condition, what, seconds=180.0):
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, f"waited in vain for {what}: {self.states()}"

@@ -138,6 +138,8 @@ def restore(file, version):
     with database.write() as connection:
         drop_views(connection)
         upgrade.migrate(connection, version)
+        if version == SCHEMA_VERSION:
+            create_views(connection)
     database.close()
 
 

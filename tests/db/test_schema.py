@@ -15,11 +15,11 @@ from scalewright.db import frames, upgrade
 from scalewright.db.engine import connect, open_database, schema_version_of
 from scalewright.db.errors import DbError
 from scalewright.db.schema import METADATA, SCHEMA_VERSION
-from scalewright.db.views import VIEWS, create_views, drop_views
+from scalewright.db.views import VIEWS, create_views
 
-# two databases as those versions made them; migrations make the others out of them
-GOLDEN = {path.stem.removeprefix("schema_"): path for path in (Path(__file__).parent / "golden").glob("schema_*.sql")}
-VERSIONS = sorted(one.revision for one in ScriptDirectory(str(upgrade.MIGRATIONS)).walk_revisions())
+# Databases as two versions made them from nothing: the first, and one whose migrations have been its tables since.
+GOLDEN = sorted((Path(__file__).parent / "golden").glob("schema_*.sql"))
+VERSIONS = sorted(script.revision for script in ScriptDirectory(str(upgrade.MIGRATIONS)).walk_revisions())
 
 
 def difference(database):
@@ -125,28 +125,29 @@ def test_a_newer_database_is_refused_with_the_command_to_run(url):
             open_it(url)
 
 
-def restore(file, version):
-    """Make a database of that version from the newest golden one that is not newer, by migrations where it is older."""
+def database_of(golden, version, folder):
+    """Make a golden database, and take it to a later version by the migrations in between."""
     import sqlite3
 
+    file = folder / "runs.sqlite"
     with sqlite3.connect(file) as connection:
-        connection.executescript(GOLDEN[max(kept for kept in GOLDEN if kept <= version)].read_text())
+        connection.executescript(golden.read_text())
     connection.close()
-    if version in GOLDEN:
-        return
     database = connect(file)
     with database.write() as connection:
-        drop_views(connection)
         upgrade.migrate(connection, version)
-        if version == SCHEMA_VERSION:
-            create_views(connection)
+    assert schema_version_of(database) == version
     database.close()
+    return file
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_a_database_of_each_version_upgrades_with_a_backup(version, tmp_path):
-    file = tmp_path / "runs.sqlite"
-    restore(file, version)
+@pytest.mark.parametrize(
+    ("golden", "version"),
+    [(golden, version) for golden in GOLDEN for version in VERSIONS if version >= golden.stem.removeprefix("schema_")],
+    ids=lambda given: getattr(given, "stem", given),
+)
+def test_a_database_of_each_version_upgrades_with_a_backup(golden, version, tmp_path):
+    file = database_of(golden, version, tmp_path)
     if version < SCHEMA_VERSION:
         with pytest.raises(DbError, match=f"{version} is older than {SCHEMA_VERSION}; run: scalewright db upgrade"):
             open_database(file)
@@ -160,6 +161,10 @@ def test_a_database_of_each_version_upgrades_with_a_backup(version, tmp_path):
     assert losses.loc[0, "loss_nats"] == 2.0 and losses.loc[0, "flops"] == 3072 * 3e4
     assert frames.curves(database, [losses.loc[0, "run_id"]])["value"].tolist() == [3.0, 1.5, 1.0]
     assert frames.tags(database, losses.loc[0, "run_id"]) == ["kept"]
+
+
+def test_the_first_version_is_golden():
+    assert GOLDEN[0].stem == f"schema_{VERSIONS[0]}"
 
 
 def test_an_upgrade_in_steps_ends_where_one_from_nothing_does(url):

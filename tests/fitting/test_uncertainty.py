@@ -86,7 +86,7 @@ def test_bootstrap_weights_draw_whole_clusters():
 
 @pytest.mark.parametrize(
     ("name", "above"),
-    [(name, above) for name, one in OBJECTIVES.items() for above in (1.0, 3.0)[: 1 if one.raw else 2]],
+    [(name, above) for name in OBJECTIVES for above in (1.0, 3.0) if (name, above) != ("raw-l2", 3.0)],
 )
 def test_the_terms_of_an_objective_are_its_value_and_its_derivatives(name, above):
     """By differences in the predicted log loss; the residuals stay off the corner of Huber's function."""

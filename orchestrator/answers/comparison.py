@@ -45,8 +45,10 @@ def comparison_answer(
     points = check_points(runs, PointRules())
     pair = read_pair(points, method, baseline, curve=curve, level=level)
     along = read_along(points, evaluations, method, baseline)
-    tables = [losses_table([pair]), speed_ups_table([pair]), *scale_tables([pair]), multipliers_table([pair])]
-    tables += [along_table(along)] if along else []
+    multipliers, speed_ups = multipliers_table([pair]), speed_ups_table([pair])
+    first = [speed_ups] if pair.comparison.pooled else [multipliers]
+    last = [multipliers] if pair.comparison.pooled else []
+    tables = [*first, losses_table([pair]), *scale_tables([pair]), *last, along_table(along)]
     lines = (*sharing_words(pair), *pair.comparison.warnings)
     value = {
         **pair.comparison.to_record(),
@@ -55,7 +57,7 @@ def comparison_answer(
         "curve": curve,
     }
     drawn = (pair_picture(pair),) if pair.comparison.pooled else ()
-    return Answer(tuple(tables), (sentence(pair), ""), lines, drawn, value)
+    return Answer(tuple(table for table in tables if table.rows), (sentence(pair), ""), lines, drawn, value)
 
 
 def read_along(

@@ -1,11 +1,12 @@
-# make demo · make test · make lint · make mutants · make bench: each sets up what it needs, in .venv of this folder.
+# make demo · make test · make lint · make mutants · make bench · make fuzz: each sets up what it needs, in .venv of this folder.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
+ROUNDS ?= 500
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: env demo test lint mutants bench freeze clean
+.PHONY: env demo test lint mutants bench fuzz freeze clean
 
 env: $(VENV)/.env
 $(VENV)/.env: pyproject.toml constraints.txt
@@ -34,6 +35,9 @@ mutants: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	for program in benchmarks/*.py; do $(BIN)/python $$program || exit 1; done
+
+fuzz: $(VENV)/.dev
+	$(BIN)/python benchmarks/fuzz --rounds $(ROUNDS)
 
 freeze: $(VENV)/.dev
 	{ head -n 1 constraints.txt; $(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu//'; } > constraints.new

@@ -1,4 +1,4 @@
-"""Verbs that analyse: fit, figures, report, compare, hyper, design, forecast."""
+"""Verbs that analyse finished runs. No heavy import at the top."""
 
 import sys
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scalewright.orchestrator.cli.names import NamingCommand
 from scalewright.orchestrator.cli.reading import PLACE
 
 if TYPE_CHECKING:
@@ -19,29 +20,23 @@ LEVEL = Annotated[float, typer.Option(help="Level of the intervals.", min=0.5, m
 def register(app: typer.Typer) -> None:
     """Add this family's verbs to the command."""
     for verb in (fit, compare, hyper, design, forecast, figures, report):
-        app.command(verb.__name__)(verb)
+        app.command(verb.__name__, cls=NamingCommand)(verb)
 
 
 def fit(
     place: PLACE = None,
-    law: Annotated[
-        str | None,
-        typer.Option(
-            help="Fit this law alone: chinchilla, chinchilla-shared, equal-exponents, kaplan, power, pure-power, "
-            "power-shared, broken, repeated-data, size, tokens, width-depth, isoflop, isoflop-akima or envelope."
-        ),
-    ] = None,
-    objective: Annotated[str, typer.Option(help="huber, lad, log-l2 or raw-l2 (a sum over runs).")] = "huber",
+    law: Annotated[str | None, typer.Option(help="Fit this law alone: {laws}.")] = None,
+    objective: Annotated[str, typer.Option(help="What is least at the fit, summed over runs: {objectives}.")] = "huber",
     delta: Annotated[float | None, typer.Option(help="Width of the Huber objective, in log loss.")] = None,
-    n_convention: Annotated[
-        str, typer.Option(help="What counts as parameters: non-embedding, non-embedding+head or total.")
-    ] = "non-embedding",
-    flop_convention: Annotated[str, typer.Option(help="stored, or 6nd under the N convention.")] = "stored",
+    n_convention: Annotated[str, typer.Option(help="What counts as parameters: {n_conventions}.")] = "non-embedding",
+    flop_convention: Annotated[
+        str, typer.Option(help="What counts as compute: {flop_conventions}; 6nd takes the N convention's parameters.")
+    ] = "stored",
     by: Annotated[
         str, typer.Option(help="Fit apart by this column (label, method, size ...); none: all runs together.")
     ] = "label",
     holdout: Annotated[
-        str, typer.Option(help='Runs marked holdout: exclude, include; or hold out more: "n_tokens > 4e5".')
+        str, typer.Option(help='Runs marked holdout: {held_out}; or a condition that marks more: "n_tokens > 4e5".')
     ] = "exclude",
     exclude_worst: Annotated[int, typer.Option(help="Leave out this many of the largest losses.", min=0)] = 0,
     level: LEVEL = 0.95,
@@ -55,7 +50,7 @@ def fit(
     asymmetry: Annotated[
         float, typer.Option(help="Weight of runs above the law; below 1 the law leans on the lower envelope.")
     ] = 1.0,
-    loss: Annotated[str, typer.Option(help="What is fitted: loss_nats or bits_per_byte.")] = "loss_nats",
+    loss: Annotated[str, typer.Option(help="What is fitted: {losses}.")] = "loss_nats",
     bootstrap: Annotated[int, typer.Option(help="Resample the runs so many times, for second intervals.", min=0)] = 0,
     specification_curve: Annotated[
         bool, typer.Option("--specification-curve", help="Fit under every objective, N convention and exclusion.")
@@ -123,7 +118,7 @@ def compare(
     baseline: Annotated[str, typer.Argument(help="The label that it is compared with.")],
     place: PLACE = None,
     curve: Annotated[
-        str, typer.Option(help="fitted (a line through all budgets) or interpolated (bounds past their ends).")
+        str, typer.Option(help="A size's curve over budgets: {curves}; fitted is one line through all of them.")
     ] = "fitted",
     level: LEVEL = 0.95,
     as_json: JSON = False,
@@ -142,7 +137,7 @@ def compare(
 
 def hyper(
     place: PLACE = None,
-    setting: Annotated[str, typer.Option(help="lr_peak or batch_tokens.")] = "lr_peak",
+    setting: Annotated[str, typer.Option(help="What the runs sweep: {settings}.")] = "lr_peak",
     as_json: JSON = False,
 ) -> None:
     """Find the best learning rate or batch and its law, and store it. Example: scalewright hyper sweep.yaml"""
@@ -159,7 +154,7 @@ def hyper(
 
 def design(
     place: PLACE = None,
-    assume: Annotated[str, typer.Option(help="The law that is supposed, for example alpha=0.3,beta=0.3,E=1.7.")] = "",
+    assume: Annotated[str, typer.Option(help="Supposed values of {assumed}, for example alpha=0.3,E=1.7.")] = "",
     scatter: Annotated[float | None, typer.Option(help="Share of its loss by which a run varies.", min=0.0)] = None,
     as_json: JSON = False,
 ) -> None:

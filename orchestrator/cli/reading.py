@@ -1,5 +1,6 @@
-"""Verbs that read: sync, runs, show, curve, diff, query, export, import, tag, note. No heavy import at the top."""
+"""Verbs that read the database, and what comes into it from outside. No heavy import at the top."""
 
+import io
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scalewright.orchestrator.cli import maintaining
+from scalewright.orchestrator.cli.names import NamingCommand
 from scalewright.orchestrator.files import printable
 from scalewright.orchestrator.report.tables import print_json, print_rows
 from scalewright.orchestrator.talk import say
@@ -36,8 +38,8 @@ SYNC_WAIT_S = 60.0
 def register(app: typer.Typer) -> None:
     """Add this family's verbs to the command."""
     for verb in (sync, runs, show, curve, diff, query, export, tag, note):
-        app.command(verb.__name__)(verb)
-    app.command("import")(import_points)
+        app.command(verb.__name__, cls=NamingCommand)(verb)
+    app.command("import", cls=NamingCommand)(import_points)
     maintaining.register(app)
 
 
@@ -62,7 +64,7 @@ def sync(place: PLACE = None, as_json: JSON = False) -> None:
 def runs(
     place: PLACE = None,
     method: Annotated[str | None, typer.Option(help="Only runs of this method.")] = None,
-    state: Annotated[str | None, typer.Option(help="Only runs in this state.")] = None,
+    state: Annotated[str | None, typer.Option(help="Only runs in this state: {states}.")] = None,
     tagged: Annotated[str | None, typer.Option("--tag", help="Only runs with this tag.")] = None,
     where: Annotated[str | None, typer.Option(help="A condition: 'n_params < 1e8 and tokens > 1e9'.")] = None,
     sort: Annotated[str, typer.Option(help="Columns to sort by, comma-separated; -COLUMN descends.")] = "",
@@ -187,7 +189,7 @@ def query(
 
 
 def export(
-    target: Annotated[Path, typer.Argument(help="The file: .csv, .parquet, .jsonl, or .sqlite for everything.")],
+    target: Annotated[Path, typer.Argument(help="The file: {tables}, or .sqlite for everything.")],
     place: Annotated[str | None, typer.Option("--of", help="A YAML file or an experiment's name.")] = None,
 ) -> None:
     """Write final losses to a file, or copy the whole database. Example: scalewright export points.csv"""
@@ -201,10 +203,17 @@ def export(
 def import_points(
     file: Annotated[Path, typer.Argument(help="CSV, Parquet or JSONL with one row a point.")],
     name: Annotated[str, typer.Option("--as", help="The experiment that the points become.")],
-    columns: Annotated[str, typer.Option(help='Names in the file: n_params="Model Size",loss=final')] = "",
+    columns: Annotated[
+        str, typer.Option(help='Where the file has another name for one of {points}: n_params="Model Size",loss=final')
+    ] = "",
     units: Annotated[str, typer.Option(help="Units of amounts without one: n_params=B,n_tokens=M.")] = "",
     settings: Annotated[str, typer.Option(help="Other columns that say how a run was trained: warmup,beta2.")] = "",
-    tokens_from_flops: Annotated[str | None, typer.Option(help="6ND: n_tokens = flops / (6 n_params).")] = None,
+    tokens_from_flops: Annotated[
+        str | None,
+        typer.Option(
+            help="The rule by which tokens follow from FLOPs, {token_rules}: n_tokens = flops / (6 n_params)."
+        ),
+    ] = None,
     of: OF = None,
     as_json: JSON = False,
 ) -> None:
@@ -261,7 +270,7 @@ def show_frame(frame: "pd.DataFrame", *, as_json: bool = False, as_csv: bool = F
     from scalewright.db.frames import records
 
     if as_csv:
-        frame.to_csv(sys.stdout, index=False)
+        print_csv(frame.to_csv(index=False))
     else:
         show_rows(records(frame), as_json=as_json, empty=empty)
 
@@ -273,7 +282,14 @@ def show_rows(
     if as_csv:
         import csv
 
-        table = csv.writer(sys.stdout, lineterminator="\n")
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
         table.writerows([list(rows[0]), *(list(row.values()) for row in rows)] if rows else [])
+        print_csv(text.getvalue())
         return
     print_rows(rows, as_json=as_json, empty=empty)
+
+
+def print_csv(text: str) -> None:
+    """Print CSV as it is into a file or another program; a terminal gets no control characters."""
+    sys.stdout.write(printable(text) if sys.stdout.isatty() else text)

@@ -1,10 +1,12 @@
-"""Verbs that run: submit, status, logs, cancel, hold, release, resume, retry, doctor, demo."""
+"""Verbs that start, watch and stop jobs."""
 
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from scalewright.orchestrator.cli.names import NamingCommand
 
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 YAML_FILE = Annotated[Path, typer.Argument(help="The YAML file of the experiment.")]
@@ -15,12 +17,12 @@ DEFAULT_YAML = Path("experiments.yaml")
 def register(app: typer.Typer) -> None:
     """Add this family's verbs to the command."""
     for verb in (submit, status, logs, cancel, hold, release, resume, retry, doctor, demo):
-        app.command(verb.__name__)(verb)
+        app.command(verb.__name__, cls=NamingCommand)(verb)
 
 
 def submit(
     file: YAML_FILE = DEFAULT_YAML,
-    executor: Annotated[str | None, typer.Option(help="local, slurm or debug; the file's own by default.")] = None,
+    executor: Annotated[str | None, typer.Option(help="{executors}; the file's by default.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the bill and the jobs, and start nothing.")] = False,
     max_parallel: Annotated[int | None, typer.Option(help="Jobs at once, at most.", min=1)] = None,
     payload: Annotated[str, typer.Option(hidden=True)] = "train",

@@ -5,6 +5,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from tiny_study import write_text
 
 from scalewright.db.content import content_hash
 from scalewright.db.engine import open_database
@@ -27,8 +28,7 @@ evaluation: {{n_windows: 4}}
 @pytest.fixture
 def study(tmp_path, monkeypatch, say):
     """Two experiments, `first` with 4k and 8k tokens and `second` with 8k and 16k: one run is in both."""
-    text = "\n\n".join(f"Document {n}: " + "the quick brown fox jumps over the lazy dog. " * 20 for n in range(30))
-    (tmp_path / "text.txt").write_text(text)
+    write_text(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SCALEWRIGHT_DB", raising=False)
     for name, budgets in {"first": "4k, 8k", "second": "8k, 16k"}.items():
@@ -176,6 +176,7 @@ def test_a_lost_database_comes_back_with_what_people_said(study, say):
     Path("runs.sqlite").unlink()
     code, _, err = say("runs")
     assert code == 1 and err.endswith("run: scalewright db rebuild\n") and len(err.splitlines()) == 1
+    assert say("sync")[0] == 0  # runs come back by it, and nothing else
     code, _, err = say("db", "rebuild")
     assert code == 0 and "stored fits did not" in err
     assert {row["run_id"]: row["state"] for row in json.loads(say("runs", "--all", "--json")[1])} == {

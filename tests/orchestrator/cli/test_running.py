@@ -8,30 +8,18 @@ import sys
 import time
 
 import pytest
+from tiny_study import write_study
 
 from scalewright.orchestrator import cli
 from scalewright.orchestrator.report.format import duration, short_count
 from scalewright.orchestrator.report.progress import Progress, advice, measure_rows
 
 pytestmark = pytest.mark.xdist_group("local-jobs")
-YAML = """
-experiment: tiny
-data: {corpus: text.txt, tokenizer: bytes, validation: 0.3}
-sizes:
-  s: {width: 16, depth: 1, heads: 2}
-budgets: [4k, 8k]
-methods: [pre-ln, gpt+]
-batch: 2
-context: 32
-evaluation: {n_windows: 4}
-"""
 
 
 @pytest.fixture
 def study(tmp_path, monkeypatch):
-    text = "\n\n".join(f"Document {n}: " + "the quick brown fox jumps over the lazy dog. " * 20 for n in range(30))
-    (tmp_path / "text.txt").write_text(text)
-    (tmp_path / "experiments.yaml").write_text(YAML)
+    write_study(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SCALEWRIGHT_DB", raising=False)
     yield tmp_path
@@ -49,7 +37,7 @@ def rows(capsys, *arguments):
 
 
 def wait_until_done(capsys, n_runs=4):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while (found := rows(capsys, "experiments.yaml"))["states"].get("completed", 0) < n_runs:
         assert time.monotonic() < deadline, found
         time.sleep(0.3)
@@ -131,7 +119,7 @@ def test_ctrl_c_while_watching_leaves_the_jobs_alone(study, capsys):
     assert watcher.stdout.readline() == "ready\n"
     time.sleep(0.1)  # past the call into the command; a later moment is as good
     watcher.send_signal(signal.SIGINT)
-    _, said = watcher.communicate(timeout=60)
+    _, said = watcher.communicate(timeout=180)
     assert watcher.returncode == 130 and said.count("\n") == 1 and "nothing is lost" in said
     wait_until_done(capsys)
 

@@ -1,4 +1,4 @@
-"""Files broken at random, with fixed seeds: the bounded version of benchmarks/fuzz.py."""
+"""Files broken at random, with fixed seeds: the bounded version of benchmarks/fuzz."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
-from fuzz import fuzz  # noqa: E402
+from fuzz.checks import fuzz  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("local-jobs")
 # The first four once found something: DONE.json of wrong types, a link to nowhere, a journal that cannot be read.

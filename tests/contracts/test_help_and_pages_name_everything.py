@@ -1,0 +1,154 @@
+"""What a table offers, help and pages name; what help and pages name exists. A new entry needs no new test."""
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from scalewright.db.run_states import STATES
+from scalewright.fitting.curve import CURVES
+from scalewright.fitting.design import ASSUMED
+from scalewright.fitting.frame import FLOP_CONVENTIONS, N_CONVENTIONS
+from scalewright.fitting.hyper import SETTINGS
+from scalewright.fitting.laws import LAWS
+from scalewright.fitting.losses import OBJECTIVES
+from scalewright.fitting.optimum import APPROACHES
+from scalewright.models.gating import GATES
+from scalewright.models.inits import INITS
+from scalewright.models.methods import METHODS
+from scalewright.orchestrator.analysis.fits import HELD_OUT, LOSSES
+from scalewright.orchestrator.cli import app
+from scalewright.orchestrator.cli.names import NAMES as TABLES
+from scalewright.orchestrator.config.axes import AXES
+from scalewright.orchestrator.config.experiment import MIRRORS
+from scalewright.orchestrator.config.rates import RATE_RULES
+from scalewright.orchestrator.config.recipes import OPTIMIZERS, PRECISIONS, RECIPES
+from scalewright.orchestrator.config.resources import EXECUTORS
+from scalewright.orchestrator.sync.export_tables import WRITERS
+from scalewright.orchestrator.sync.import_points import NAMES, TOKEN_RULES
+from scalewright.orchestrator.train.groups import DECAY
+from scalewright.orchestrator.train.schedules import SCHEDULES
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+IN_HELP = {
+    ("fit", "law"): [*LAWS, *APPROACHES],
+    ("fit", "objective"): OBJECTIVES,
+    ("fit", "n_convention"): N_CONVENTIONS,
+    ("fit", "flop_convention"): FLOP_CONVENTIONS,
+    ("fit", "holdout"): HELD_OUT,
+    ("fit", "loss"): LOSSES,
+    ("compare", "curve"): CURVES,
+    ("hyper", "setting"): SETTINGS,
+    ("design", "assume"): ASSUMED,
+    ("submit", "executor"): EXECUTORS,
+    ("runs", "state"): STATES,
+    ("export", "target"): WRITERS,
+    ("import", "columns"): NAMES,
+    ("import", "tokens_from_flops"): TOKEN_RULES,
+}
+ON_A_PAGE = {
+    "analysing.md": [OBJECTIVES, LOSSES, SETTINGS, APPROACHES],
+    "experiments-yaml.md": [
+        AXES,
+        DECAY,
+        EXECUTORS,
+        GATES,
+        MIRRORS,
+        OPTIMIZERS,
+        PRECISIONS,
+        RATE_RULES,
+        RECIPES,
+        SCHEDULES,
+    ],
+    "fitting.md": [LAWS, OBJECTIVES, APPROACHES, N_CONVENTIONS, CURVES],
+    "methods.md": [METHODS, GATES, INITS],
+}
+
+
+def verbs():
+    """Return every verb by its words ("fit", "db backup")."""
+
+    def walk(command, words):
+        for name, inner in getattr(command, "commands", {}).items():
+            yield from walk(inner, (*words, name))
+        if words and not hasattr(command, "commands"):
+            yield " ".join(words), command
+
+    return dict(walk(typer.main.get_command(app), ()))
+
+
+def help_of(verb, parameter):
+    command = verbs()[verb]
+    command.get_help(typer.Context(command))
+    return next(one.help for one in command.params if one.name == parameter)
+
+
+def names_in(text):
+    return set(re.findall(r"[\w.+-]*\w\+?", text))
+
+
+@pytest.mark.parametrize("verb,parameter", IN_HELP)
+def test_help_names_every_entry_of_the_table(verb, parameter):
+    assert {name.lstrip(".") for name in IN_HELP[verb, parameter]} <= {
+        name.lstrip(".") for name in names_in(help_of(verb, parameter))
+    }
+
+
+def test_a_new_law_is_in_the_help_of_fit_without_another_line(monkeypatch, capsys):
+    from scalewright.orchestrator.cli import run
+
+    monkeypatch.setitem(LAWS, "bent", LAWS["power"])
+    assert run(["fit", "--help"]) == 0
+    assert "bent" in names_in(capsys.readouterr().out)
+
+
+def test_no_help_lists_the_names_of_a_table_by_hand():
+    """An example (`E=1.6`) and the one name that is explained may stand there; two names of a table are a list."""
+    for verb, command in verbs().items():
+        for parameter in command.params:
+            written = names_in(re.sub(r"\w+=\S+", "", getattr(parameter, "help", None) or ""))
+            for key, names in TABLES.items() - {("points", TABLES["points"])}:  # method, run, size: words of their own
+                by_hand = written & {name.lstrip(".") for name in names()}
+                assert len(by_hand) < 2, f"{verb} --{parameter.name}: {sorted(by_hand)} by hand; write {{{key}}}"
+
+
+@pytest.mark.parametrize("page,table", [(page, table) for page, tables in ON_A_PAGE.items() for table in tables])
+def test_the_page_names_every_entry_of_the_table(page, table):
+    text = (ROOT / "docs" / page).read_text()
+    assert [name for name in table if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)] == []
+
+
+def row_of(verb):
+    """Return the row of a verb in docs/commands.md: what its help says."""
+    does, _, example = verbs()[verb].help.split("\n\n")[0].replace("\n", " ").partition(" Example: ")
+    return f"| `{verb}` | {does} | `{example.strip()}` |"
+
+
+def test_the_page_of_commands_has_the_row_of_every_verb_and_no_other():
+    rows = [line for line in (ROOT / "docs" / "commands.md").read_text().splitlines() if line.startswith("| `")]
+    assert rows == [row_of(verb) for verb in verbs()]
+
+
+def commands_on(page):
+    """Yield the commands that a page shows, as words: lines of code blocks, and code in a sentence."""
+    text = page.read_text()
+    blocks = [*re.findall(r"```\w*\n(.*?)```", text, re.DOTALL), *re.findall(r"^    .*$", text, re.MULTILINE)]
+    for line in re.findall(r"^ *(?:\$ )?scalewright (.+)$", "\n".join(blocks), re.MULTILINE):
+        yield line.split(" #")[0].split()
+    for line in re.findall(r"`scalewright ([^`]+)`", text):
+        yield line.split()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_on_a_page_exists_with_its_options(page):
+    for words in commands_on(page):
+        verb = next((verb for n in (2, 1) if (verb := " ".join(words[:n])) in verbs()), None)
+        if verb is None:
+            groups = {name.split()[0] for name in verbs() if " " in name}
+            assert words[0] in {*groups, "--help"} or not re.fullmatch(r"[a-z-]+", words[0]), f"{page.name}: {words}"
+            continue
+        known = {option for parameter in verbs()[verb].params for option in parameter.opts} | {"--help"}
+        given = {word for word in words if re.fullmatch(r"--?[a-z][a-z-]*", word)}
+        assert given <= known, f"{page.name}: {verb} {sorted(given - known)}"

@@ -150,7 +150,7 @@ def new_figure(width: float = 6.8, height: float = 4.4) -> Figure:
 
 def panels(n_panels: int, *, width: float = 3.1, height: float = 3.2, n_columns: int = 3) -> tuple[Figure, list[Axes]]:
     """Make a figure of small panels that share both axes; panels past `n_panels` are not drawn."""
-    columns = min(n_panels, n_columns)
+    columns = 2 if n_panels == 4 else min(n_panels, n_columns)
     rows = math.ceil(n_panels / columns)
     figure = new_figure(max(width * columns, 4.6), height * rows + 0.6)
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
@@ -246,8 +246,9 @@ def short(value: float) -> str:
     return f"{value:.3g}"
 
 
-LETTER = 0.58  # of the font size: how wide a letter is, on the wide side
-HANDLE = 46.0  # points that a legend's marker and the gaps about it take
+LETTER = 0.54  # of the font size: how wide a letter is, on the wide side
+MANY_ENTRIES = 6  # of a legend, past which its letters are small
+HANDLE = 44.0  # points that a legend's marker and the gaps about it take
 
 
 def letters_in(width: float, font_size: float) -> int:
@@ -265,6 +266,8 @@ def legend_above(figure: Figure, entries: Iterable[tuple[str, Artist]], *, title
         by_words.setdefault(words, artist)
     if not by_words:
         return
+    if len(by_words) > MANY_ENTRIES:
+        size = min(size, 8)
     width = float(figure.get_figwidth())
     room = letters_in(width - HANDLE / 72, size)
     wrapped = [textwrap.fill(words, room) for words in by_words]

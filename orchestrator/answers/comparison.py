@@ -46,8 +46,8 @@ def comparison_answer(
     pair = read_pair(points, method, baseline, curve=curve, level=level)
     along = read_along(points, evaluations, method, baseline)
     multipliers, speed_ups = multipliers_table([pair]), speed_ups_table([pair])
-    first = [speed_ups] if pair.comparison.pooled else [multipliers]
-    last = [multipliers] if pair.comparison.pooled else []
+    first = [speed_ups] if pair.ratio("tokens") else [multipliers]
+    last = [multipliers] if pair.ratio("tokens") else []
     tables = [*first, losses_table([pair]), *scale_tables([pair]), *last, along_table(along)]
     lines = (*sharing_words(pair), *pair.comparison.warnings)
     value = {
@@ -56,7 +56,7 @@ def comparison_answer(
         "along_curve": [asdict(one) for one in along],
         "curve": curve,
     }
-    drawn = (pair_picture(pair),) if pair.comparison.pooled else ()
+    drawn = (pair_picture(pair),) if pair.ratio("tokens") else ()
     return Answer(tuple(table for table in tables if table.rows), (sentence(pair), ""), lines, drawn, value)
 
 

@@ -33,7 +33,7 @@ SPEED_UP_NOTES = (
     "smooth curve of loss against tokens for each size, on which the method is worth so many times the tokens. So the "
     "factor is the same read from either method.",
     "Every loss is that of a run trained to the end of its schedule. 95% intervals: by the likelihood of that model, "
-    "with what runs of one cell (size x budget), one seed, or one method and size share.",
+    "with what runs of one size and budget, one seed, or one method and size share.",
     "FLOPs: each method's own count, extra work included. Seconds: each method's throughput as measured here, with "
     "this code at these sizes: it says nothing about other hardware.",
 )
@@ -51,7 +51,7 @@ def ratio_row(pair: PairReading, unit: str) -> dict[str, Any]:
         **named(pair),
         "measured in": UNIT_WORDS[unit],
         "baseline needs ÷ method needs": ratio_words(pair.ratio(unit)),
-        "cells": cell_words(pair),
+        "rests on": cell_words(pair),
         "reading": verdict(pair, unit),
     }
 
@@ -73,7 +73,7 @@ def cell_words(pair: PairReading) -> str:
         return "-"
     n_past = pair.n_extrapolated()
     past = f", {n_past} extrapolated" if n_past else ""
-    return f"{counted(pooled.n_cells, 'cell')} at {counted(pooled.n_sizes, 'size')}{past}"
+    return f"{counted(pooled.n_cells, 'size-budget pair')} at {counted(pooled.n_sizes, 'size')}{past}"
 
 
 def verdict(pair: PairReading, unit: str) -> str:
@@ -88,8 +88,8 @@ def losses_table(pairs: Sequence[PairReading]) -> Table:
     """One row a comparison: how much lower the method's final loss is, beside the scatter of a single run."""
     rows = [loss_row(pair) for pair in pairs]
     note = (
-        "The mean over cells (size x budget) that both have. Interval: from the scatter of runs about one model of all "
-        "of them; where there is no such model, Student's t over cells, or in a single cell over its seeds (Welch's t "
+        "The mean over the pairs of size and budget that both have. Interval: from the scatter of runs about one model of all "
+        "of them; where there is no such model, Student's t over these pairs, or within a single one over its seeds (Welch's t "
         "where the seeds do not match). Scatter: of the log loss of a single run, from repeated seeds "
         "where there are any, else about each curve's log-log line."
     )
@@ -145,7 +145,7 @@ def scale_tables(pairs: Sequence[PairReading]) -> tuple[Table, ...]:
 def trend_row(pair: PairReading) -> dict[str, str]:
     """Say by what factor the speed-up changes with scale, and what the runs say of a size that was not run."""
     joint = pair.comparison.joint
-    if joint is None or not (joint.trends or joint.tests):
+    if joint is None or pair.ratio("tokens") is None or not (joint.trends or joint.tests):
         return {}
     row = named(pair)
     for trend in joint.trends:

@@ -141,7 +141,7 @@ def isoflop_pictures(analysis: Analysis) -> tuple[Picture, ...]:
 
 
 def speed_up_pictures(analysis: Analysis) -> tuple[Picture, ...]:
-    if not any(pair.comparison.pooled for pair in analysis.comparisons):
+    if not any(pair.ratio("tokens") for pair in analysis.comparisons):
         return ()
     return (draw_pairs(analysis.comparisons, "speed-ups", seed_words(analysis)),)
 
@@ -195,7 +195,7 @@ def draw_pairs(pairs: Sequence[PairReading], name: str, words: str) -> Picture:
     from scalewright.fitting.figures.gallery import FIGURES
 
     note = (
-        "Large: pooled over sizes and budgets, bar: 95% interval. Small: single cells; hollow: extrapolated.\n"
+        "Large: pooled over sizes and budgets, bar: 95% interval. Small: one size at one budget; hollow: extrapolated.\n"
         f"A ratio of 1 means no difference. {words}"
     )
     figure = FIGURES["speed-ups"](*speed_up_frames(pairs), note=note.strip())

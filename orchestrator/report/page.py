@@ -70,7 +70,7 @@ def headline_tables(analysis: Analysis) -> tuple[Table, ...]:
     if ablation_pictures(analysis):
         return (finals_table(analysis),)
     pairs = analysis.comparisons
-    first = () if any(pair.comparison.pooled for pair in pairs) else (multipliers_table(pairs),)
+    first = () if any(pair.ratio("tokens") for pair in pairs) else (multipliers_table(pairs),)
     found = (*first, pairs_table(analysis), losses_table(pairs), laws_table(analysis))
     return tuple(table for table in found if table.rows or table.notes)
 
@@ -148,7 +148,7 @@ def answer_sections(analysis: Analysis) -> tuple[Section, ...]:
         return (Section("ablation", title, tables=(finals_table(analysis),), pictures=variants),)
     scale = (*scale_tables(pairs), laws_table(analysis))
     # without a speed-up at equal size, as on isoFLOP grids, the multiplier of compute is the answer
-    first = () if any(pair.comparison.pooled for pair in pairs) else (multipliers_table(pairs),)
+    first = () if any(pair.ratio("tokens") for pair in pairs) else (multipliers_table(pairs),)
     return (
         Section(
             "speed-ups",

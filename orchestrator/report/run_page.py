@@ -131,5 +131,7 @@ def written(value: Any) -> str:
     if not known(value):
         return "-"
     if isinstance(value, float):
-        return f"{value:,.0f}" if value.is_integer() and abs(value) >= 1000 else f"{value:.6g}"
+        return (
+            f"{value:,.0f}" if 1e5 <= abs(value) < 1e15 or value.is_integer() and abs(value) >= 1e3 else f"{value:.6g}"
+        )
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -173,3 +173,9 @@ def test_two_runs_and_a_diverged_one_have_a_page(tmp_path: Path):
     picture = next(p for s in report.sections for p in s.pictures if p.name == "loss-against-compute")
     words = [text.get_text() for legend in picture.figure.legends for text in legend.get_texts()]
     assert "diverged (1)" in words
+
+
+def test_words_of_a_comparison_name_no_cells():
+    report = build_report(analyze_frame(ladder(), "grid"))
+    said = " ".join(map(str, [*report.lead, *report.warnings, *tables_of(report)]))
+    assert "12 size-budget pairs at 4 sizes" in said and " cell" not in said

@@ -88,9 +88,9 @@ def losses_table(pairs: Sequence[PairReading]) -> Table:
     """One row a comparison: how much lower the method's final loss is, beside the scatter of a single run."""
     rows = [loss_row(pair) for pair in pairs]
     note = (
-        "The mean over the pairs of size and budget that both have. Interval: from the scatter of runs about one model of all "
-        "of them; where there is no such model, Student's t over these pairs, or within a single one over its seeds (Welch's t "
-        "where the seeds do not match). Scatter: of the log loss of a single run, from repeated seeds "
+        "The mean over the pairs of size and budget that both have. Interval: from the scatter of runs about one model "
+        "of all of them; where there is no such model, Student's t over these pairs, or within a single one over its "
+        "seeds (Welch's t where the seeds do not match). Scatter: of the log loss of a single run, from repeated seeds "
         "where there are any, else about each curve's log-log line."
     )
     return Table("Final loss at the same size and budget", tuple(rows), (note,) if rows else ())

@@ -195,7 +195,7 @@ def draw_pairs(pairs: Sequence[PairReading], name: str, words: str) -> Picture:
     from scalewright.fitting.figures.gallery import FIGURES
 
     note = (
-        "Large: pooled over sizes and budgets, bar: 95% interval. Small: one size at one budget; hollow: extrapolated.\n"
+        "Large: all sizes and budgets, bar: 95% interval. Small: one size at one budget; hollow: extrapolated.\n"
         f"A ratio of 1 means no difference. {words}"
     )
     figure = FIGURES["speed-ups"](*speed_up_frames(pairs), note=note.strip())

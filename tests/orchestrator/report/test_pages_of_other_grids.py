@@ -9,12 +9,16 @@ import pytest
 
 from scalewright.orchestrator.analysis.analyze import COMPUTE_LAW, analyze_frame
 from scalewright.orchestrator.report.figures import compute_bands
-from scalewright.orchestrator.report.html import tables_of
+from scalewright.orchestrator.report.html import Report, Table
 from scalewright.orchestrator.report.law_tables import laws_table
 from scalewright.orchestrator.report.page import build_report, headline_lines, headline_tables
 
 LONG = "gated attention with a head-wise sigmoid after SDPA, variant"
 ADVANTAGE = 1.4  # of compute: the method's loss at C is the baseline's at 1.4 C
+
+
+def tables_of(report: Report) -> list[Table]:
+    return [table for section in report.sections for table in section.tables]
 
 
 def runs_of(rows: list[dict]) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from scalewright.orchestrator.analysis.advice import advised_words
 from scalewright.orchestrator.analysis.comparisons import PairReading, read_pair
 from scalewright.orchestrator.analysis.forecasts import expected
 from scalewright.orchestrator.analysis.settings import with_settings
@@ -37,7 +38,8 @@ class Analysis:
     """Everything that tables, figures and sentences are made from.
 
     runs: every run of the experiment (the columns of final_losses); points: those that entered, with on_frontier;
-    to_come, held_out: forecasts of runs not yet ended and of runs marked holdout, where there are any.
+    to_come, held_out: forecasts of runs not yet ended and of runs marked holdout, where there are any; advised: how
+    runs were chosen, where `advise` chose them.
     """
 
     experiment: str
@@ -50,6 +52,7 @@ class Analysis:
     curves: "pd.DataFrame | None" = field(default=None, repr=False)
     to_come: "Forecast | None" = field(default=None, repr=False)
     held_out: "Forecast | None" = field(default=None, repr=False)
+    advised: str = ""
 
     @property
     def labels(self) -> list[str]:
@@ -81,6 +84,7 @@ def analyze(study: Study, experiment: str, *, compare: Sequence[tuple[str, str]]
         held_out=held_out,
         evaluations=evaluations(database, experiment=experiment),
         curves=logged_curves(database, analysis.points.frame["run_id"].tolist()),
+        advised=advised_words(study, experiment, runs),
     )
     return store_fits(database, analysis)
 

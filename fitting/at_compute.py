@@ -1,4 +1,4 @@
-"""N*, D* and L* at chosen computes, with intervals, for any fitted law in N and D and for the isoFLOP approaches.
+"""N*, D* and L* at chosen computes, with intervals, for any fitted law in N and D.
 
 Where a law has a formula for its optimum it is used (`frontier.py`); otherwise the loss is minimised over N at fixed
 compute, and the interval follows how the minimum moves with each coordinate. Every row says how far it lies past the
@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from scalewright.fitting.errors import FittingError
 from scalewright.fitting.frame import FLOPS_PER_PARAMETER_TOKEN
 from scalewright.fitting.frontier import NAMES, frontier
-from scalewright.fitting.optimum import OptimumFit
-from scalewright.fitting.result import FitResult, open_exp, widen
+from scalewright.fitting.result import FitResult, is_identified, open_exp, widen
 from scalewright.fitting.uncertainty import t_quantile
 
 Array = NDArray[np.float64]
@@ -48,10 +47,6 @@ class AtCompute:
     past: dict[str, float]
     identified: bool
 
-    @property
-    def extrapolates(self) -> bool:
-        return any(factor > 1 + 1e-9 for factor in self.past.values())
-
     def row(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -73,16 +68,6 @@ def at_compute(result: FitResult, flops: Sequence[float]) -> list[AtCompute]:
     return [_searched(result, c) for c in flops]
 
 
-def optimum_at(result: OptimumFit, flops: Sequence[float], largest: float) -> list[AtCompute]:
-    """Return N* and D* by an isoFLOP approach at each compute; `largest` is the compute of the dearest run."""
-    return [
-        AtCompute(
-            c, _power_at(result, "a", "G_N", c), _power_at(result, "b", "G_D", c), None, {"flops": c / largest}, True
-        )
-        for c in flops
-    ]
-
-
 def _value(row: dict[Any, Any], name: str) -> Value:
     return Value(*(float(row[key]) for key in (name, f"{name}_low", f"{name}_high")))
 
@@ -91,23 +76,16 @@ def _row(result: FitResult, flops: float, n: Value | None, d: Value | None, loss
     at = {"flops": flops, "n_params": None if n is None else n.value, "n_tokens": None if d is None else d.value}
     past = {axis: v / result.range[axis][1] for axis, v in at.items() if v is not None and axis in result.range}
     exponents = [p for name, p in result.params.items() if name in ("alpha", "beta")] or list(result.params.values())
-    return AtCompute(flops, n, d, loss, past, all(p.identified for p in exponents))
+    if result.law.reported is not None and n is not None:  # what runs tell of the optimum, they may not of parameters
+        known = n.low is not None and n.high is not None and is_identified(n.low, n.high)
+    else:
+        known = all(p.identified for p in exponents)
+    return AtCompute(flops, n, d, loss, past, known)
 
 
 def _of_compute(result: FitResult, flops: float) -> AtCompute:
     told = result.predict(flops=flops)
     return _row(result, flops, None, None, Value(float(told.value), float(told.low), float(told.high)))
-
-
-def _power_at(result: OptimumFit, exponent: str, coefficient: str, flops: float) -> Value:
-    """A power law's value at a compute; the errors of its two parameters are apart at the middle of the computes."""
-    a, g = result.params[exponent], result.params[coefficient]
-    centre = float(np.mean([np.log(v.flops_budget) for v in result.valleys if not v.refused]))
-    middle = max((g.se / g.value) ** 2 - (a.se * centre) ** 2, 0.0)
-    t = (a.high - a.low) / (2 * a.se) if a.se > 0 else 0.0
-    log_value = np.log(g.value) + a.value * np.log(flops)
-    half = t * float(np.sqrt(middle + (a.se * (np.log(flops) - centre)) ** 2))
-    return Value(*(float(open_exp(v)) for v in (log_value, log_value - half, log_value + half)))
 
 
 def _searched(result: FitResult, flops: float) -> AtCompute:
@@ -139,7 +117,7 @@ def _searched(result: FitResult, flops: float) -> AtCompute:
 
 
 def _lowest(result: FitResult, theta: Array, flops: float) -> tuple[float, float] | None:
-    """Return log N and log L of the lowest loss at a compute: a grid, refined twice, then a parabola."""
+    """Return log N and log L of the lowest valley at a compute: a grid, refined twice, then a parabola."""
     log_c = float(np.log(flops / FLOPS_PER_PARAMETER_TOKEN))
     centre, reach = 0.5 * log_c, REACH
     for _ in range(3):
@@ -147,9 +125,10 @@ def _lowest(result: FitResult, theta: Array, flops: float) -> tuple[float, float
         columns = {"n_params": x, "n_tokens": log_c - x}
         with np.errstate(all="ignore"):
             y = result.law.log_loss_at(result.estimate.names, theta, columns, np.full(GRID, "all"))[0]
-        k = int(np.nanargmin(np.where(np.isfinite(y), y, np.inf)))
-        if not 0 < k < GRID - 1:
+        inner = np.flatnonzero((y[1:-1] < y[:-2]) & (y[1:-1] <= y[2:])) + 1  # a law may fall again far outside its runs
+        if not len(inner):
             return None
+        k = int(inner[np.argmin(y[inner])])
         centre, reach = float(x[k]), 4 * float(x[1] - x[0])
     left, middle, right = y[k - 1 : k + 2]
     shift = 0.5 * (left - right) / (left - 2 * middle + right) if left - 2 * middle + right > 0 else 0.0

@@ -8,42 +8,123 @@ Works on a copy of the tree. Each module is judged by the tests of its row in RO
 import argparse
 import ast
 import copy
+import importlib
+import multiprocessing
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 300
+SLOW_IMPORTS = ("torch", "lightning", "scipy.stats", "scipy.optimize", "pandas", "matplotlib.pyplot", "sqlalchemy")
 CONTRACT = "tests/contracts/test_yaml_to_log.py"
-GRID = ("tests/orchestrator/plan/test_grid.py",)
-PLAN = ("tests/orchestrator/plan/test_plan.py", "tests/orchestrator/config/test_recipes.py", CONTRACT)
-TRAIN = ("tests/orchestrator/train/test_train_schedules.py", "tests/orchestrator/train/test_train_run.py", CONTRACT)
-SYNC = ("tests/db/test_sync_rules.py", "tests/db/test_sync_order.py", "tests/db/test_frames.py", "-k", "not postgresql")
-# module -> the tests that must notice
+FITTING, ORCHESTRATOR = "tests/fitting/test_", "tests/orchestrator/"
+QUICK = ("-k", "not postgresql")
+GRID = (ORCHESTRATOR + "plan/test_grid.py",)
+PLAN = (ORCHESTRATOR + "plan/test_plan.py", ORCHESTRATOR + "config/test_recipes.py", CONTRACT)
+TRAIN = (ORCHESTRATOR + "train/test_train_schedules.py", ORCHESTRATOR + "train/test_train_run.py", CONTRACT)
+SYNC = ("tests/db/test_sync_rules.py", "tests/db/test_sync_order.py", "tests/db/test_frames.py", *QUICK)
+STORE = ("tests/db/test_store.py", "tests/db/test_frames.py", *QUICK)
+ANALYSIS = (ORCHESTRATOR + "analysis/test_analyze_pairs.py", ORCHESTRATOR + "cli/test_analysing_verbs.py")
+WORDS = (ORCHESTRATOR + "report/test_report_words.py", ORCHESTRATOR + "report/test_tables.py", ANALYSIS[0])
+MODELS = ("tests/models/test_spec.py", "tests/models/test_derived_facts.py", "tests/models/test_straight_line.py")
+
+
+def fitting(*names: str) -> tuple[str, ...]:
+    return tuple(f"{FITTING}{name}.py" for name in names)
+
+
+# module -> the tests that must notice, those that fail soonest first
 ROOMS: dict[str, tuple[str, ...]] = {
-    "orchestrator/config/rates.py": ("tests/orchestrator/config/test_learning_rate.py", *PLAN[:1]),
+    "orchestrator/config/rates.py": (ORCHESTRATOR + "config/test_learning_rate.py", *PLAN[:1]),
+    "orchestrator/config/values.py": (ORCHESTRATOR + "config/test_values.py", ORCHESTRATOR + "config/test_config.py"),
     "orchestrator/plan/expand.py": (*GRID, *PLAN[:1]),
     "orchestrator/plan/training.py": PLAN,
     "orchestrator/plan/bill.py": PLAN,
+    "orchestrator/plan/runs.py": PLAN,
     "orchestrator/train/schedules.py": TRAIN,
     "orchestrator/train/evaluate.py": TRAIN,
     "orchestrator/train/divergence.py": TRAIN,
-    "orchestrator/jobs/packing.py": ("tests/orchestrator/jobs/test_scheduler.py",),
-    "orchestrator/jobs/judge.py": ("tests/orchestrator/jobs/test_reconcile.py",),
+    "orchestrator/train/sampler.py": (ORCHESTRATOR + "train/test_train_sampler.py",),
+    "orchestrator/jobs/packing.py": (ORCHESTRATOR + "jobs/test_scheduler.py",),
+    "orchestrator/jobs/judge.py": (ORCHESTRATOR + "jobs/test_reconcile.py",),
+    "orchestrator/analysis/analyze.py": ANALYSIS,
+    "orchestrator/analysis/comparisons.py": ANALYSIS,
+    "orchestrator/analysis/fits.py": ANALYSIS,
+    "orchestrator/report/format.py": WORDS,
+    "orchestrator/report/bill.py": PLAN[:1],
+    "orchestrator/report/comparison_tables.py": WORDS,
     "db/attempts.py": SYNC,
     "db/ingest.py": SYNC,
     "db/results.py": SYNC,
-    "fitting/frame.py": ("tests/fitting/test_points.py",),
-    "fitting/hyper.py": ("tests/fitting/test_hyper_laws.py",),
-    "fitting/optimum.py": ("tests/fitting/test_optima.py",),
-    "fitting/multiplier.py": ("tests/fitting/test_compare_methods.py",),
-    "fitting/difference.py": ("tests/fitting/test_compare_methods.py",),
+    "db/frames.py": STORE[1:],
+    "db/states.py": STORE,
+    "db/store.py": STORE,
+    "db/lease.py": ("tests/db/test_sync_crashes.py", "-k", "lease or second_sync"),
+    "fitting/frame.py": fitting("points", "solver"),
+    "fitting/hyper.py": fitting("hyper_laws"),
+    "fitting/optimum.py": fitting("optima"),
+    "fitting/agreement.py": fitting("optima"),
+    "fitting/leaning.py": fitting("optima"),
+    "fitting/multiplier.py": fitting("compare_methods"),
+    "fitting/difference.py": fitting("compare_methods", "joint"),
+    "fitting/compare.py": fitting("compare_methods"),
+    "fitting/parameter_multiplier.py": fitting("parameter_multiplier"),
+    "fitting/along.py": fitting("speedups"),
+    "fitting/cells.py": fitting("hyper_laws"),
+    "fitting/curve.py": fitting("speedups"),
+    "fitting/speedup.py": fitting("speedups"),
+    "fitting/joint/answer.py": fitting("joint"),
+    "fitting/joint/curve.py": fitting("joint"),
+    "fitting/joint/noise.py": fitting("joint"),
+    "fitting/joint/runs.py": fitting("joint"),
+    "fitting/joint/shift.py": fitting("joint"),
+    "fitting/joint/units.py": fitting("joint"),
+    "fitting/laws/additive.py": fitting("solver", "known_answers"),
+    "fitting/laws/broken.py": fitting("solver", "fit_results"),
+    "fitting/laws/kaplan.py": fitting("solver", "fit_results"),
+    "fitting/laws/repeated.py": fitting("solver", "known_answers"),
+    "fitting/laws/shaped.py": fitting("solver", "fit_results"),
+    "fitting/losses.py": fitting("solver", "fit_results"),
+    "fitting/problem.py": fitting("solver", "fit_results"),
+    "fitting/solver.py": fitting("solver", "fit_results"),
+    "fitting/fit.py": fitting("fit_results", "solver"),
+    "fitting/result.py": fitting("fit_results"),
+    "fitting/frontier.py": fitting("fit_results"),
+    "fitting/bootstrap.py": fitting("fit_results"),
+    "fitting/profile.py": fitting("fit_results", "trust"),
+    "fitting/profiles.py": fitting("trust", "fit_results"),
+    "fitting/intervals.py": fitting("fit_results", "trust"),
+    "fitting/uncertainty.py": fitting("fit_results", "compare_methods"),
+    "fitting/robust.py": fitting("fit_results", "solver"),
+    "fitting/design.py": fitting("trust"),
+    "fitting/diagnostics.py": fitting("trust"),
+    "fitting/extrapolation.py": fitting("trust"),
+    "fitting/specification.py": fitting("trust"),
+    "fitting/forecast.py": fitting("trust"),
+    "fitting/forecast_laws.py": fitting("forecasts"),
+    "fitting/averaging.py": fitting("forecasts"),
+    "fitting/at_compute.py": ANALYSIS,
+    "models/count.py": (MODELS[0], "tests/models/test_counted_flops.py", MODELS[1]),
+    "models/inits.py": ("tests/contracts/test_every_init_is_its_rule.py", *MODELS),
+    "models/constraints.py": ("tests/models/test_constraints.py",),
+    "models/gating.py": MODELS,
+    "models/wiring.py": MODELS,
+    "models/joins.py": MODELS[2:],
+    "models/norms.py": MODELS[2:],
+    "models/gates.py": MODELS[2:],
+    "models/methods/angpt.py": MODELS[1:],
+    "models/methods/ngpt.py": MODELS[1:],
 }
 
 OTHER_OPERATOR: dict[type[ast.AST], type[ast.AST]] = {
@@ -150,13 +231,26 @@ def copy_tree(place: Path) -> Path:
 
 
 def is_noticed(tree: Path, tests: tuple[str, ...]) -> bool:
-    """Run the tests in the copy; one that fails, or hangs, has noticed."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", *tests]
-    environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        return subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=LIMIT_S).returncode != 0
-    except subprocess.TimeoutExpired:
-        return True
+    """Run the tests in the copy, in a fork that needs no import of torch again; one that fails, or hangs, notices."""
+    child = multiprocessing.get_context("fork").Process(target=run_tests, args=(tree, tests))
+    child.start()
+    child.join(LIMIT_S)
+    if child.is_alive():
+        os.killpg(child.pid, signal.SIGKILL)
+        child.join()
+    return child.exitcode != 0
+
+
+def run_tests(tree: Path, tests: tuple[str, ...]) -> None:
+    os.setpgrp()
+    os.chdir(tree)
+    silence = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(silence, stream)
+    sys.path[:0], os.environ["PYTHONPATH"] = [str(tree)], str(tree)
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # two mutants of a second and a size would share one
+    sys.dont_write_bytecode = True
+    os._exit(pytest.main(["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:randomly", *tests]))
 
 
 def main() -> None:
@@ -166,6 +260,8 @@ def main() -> None:
     parser.add_argument("--only", default="")
     asked = parser.parse_args()
     os.nice(10)
+    for name in SLOW_IMPORTS:
+        importlib.import_module(name)
     score: dict[str, list[int]] = {}
     with tempfile.TemporaryDirectory() as folder:
         tree = copy_tree(Path(folder))
@@ -177,14 +273,18 @@ def main() -> None:
             random.Random(f"{asked.seed} {module}").shuffle(chosen)
             if is_noticed(tree, tests):
                 sys.exit(f"{module}: its tests fail without a mutant")
-            for one in chosen[: asked.per_module]:
+            began, n_killed, tried = time.monotonic(), 0, chosen[: asked.per_module]
+            for one in tried:
                 (tree / module).write_text(one.text)
-                noticed = is_noticed(tree, tests)
-                killed = score.setdefault(module.partition("/")[0], [0, 0])
-                killed[0], killed[1] = killed[0] + noticed, killed[1] + 1
-                if not noticed:
+                is_killed = is_noticed(tree, tests)
+                n_killed += is_killed
+                if not is_killed:
                     print(f"survives: {module}:{one.line}: {one.words}", flush=True)
             (tree / module).write_text(text)
+            took = time.monotonic() - began
+            print(f"{module}: {n_killed} of {len(tried)} killed; {len(chosen)} mutants, {took:.0f} s", flush=True)
+            room = score.setdefault(module.partition("/")[0], [0, 0])
+            room[0], room[1] = room[0] + n_killed, room[1] + len(tried)
     for room, (killed, total) in score.items():
         print(f"{room}: {killed} of {total} killed ({killed / total:.0%})")
 

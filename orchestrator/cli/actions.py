@@ -45,6 +45,7 @@ def submit_file(
 
     only: ids of the runs to submit, instead of all; raises UserError for one that the file does not plan.
     """
+    from scalewright.orchestrator.jobs.executors.executor import find_executor
     from scalewright.orchestrator.plan.make import plan_file, record
     from scalewright.orchestrator.report.bill import print_plan, show_documents
 
@@ -61,7 +62,7 @@ def submit_file(
     chosen = plan if only is None else replace(plan, runs=tuple(run for run in plan.runs if run.run_id in only))
     receipt = submit_plan(chosen, study, order)
     yield describe(receipt, order.executor)
-    if order.executor == "debug":  # its jobs ran right here and are over
+    if find_executor(order.executor).in_process:  # its jobs are over
         yield from say_talk(study)
     yield state_line(study, plan.experiment.name)
 
@@ -79,11 +80,11 @@ def submit_plan(plan: "Plan", study: Study, order: "Order") -> "Receipt":
 
 def preview(plan: "Plan", study: Study, order: "Order") -> Iterator[str]:
     """Say which jobs a submission would make, as far as the database knows now."""
-    from scalewright.orchestrator.jobs.submit import make_packs, n_free_cores
+    from scalewright.orchestrator.jobs.submit import make_packs
     from scalewright.orchestrator.report.format import duration
 
     runs = [run for run in plan.runs if plan.states.get(run.run_id, "planned") in ("planned", "interrupted")]
-    packs = make_packs(study, runs, order, n_free_cores(study))
+    packs = make_packs(study, runs, order)
     where = f"would go into {len(packs)} {order.executor} jobs"
     yield f"{len(runs)} of {len(plan.runs)} runs {where}; nothing was submitted"
     for profile in dict.fromkeys(pack.profile_name for pack in packs):

@@ -1,5 +1,6 @@
 """Verbs that read the database, and what comes into it from outside. No heavy import at the top."""
 
+import io
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -269,7 +270,7 @@ def show_frame(frame: "pd.DataFrame", *, as_json: bool = False, as_csv: bool = F
     from scalewright.db.frames import records
 
     if as_csv:
-        frame.to_csv(sys.stdout, index=False)
+        print_csv(frame.to_csv(index=False))
     else:
         show_rows(records(frame), as_json=as_json, empty=empty)
 
@@ -281,7 +282,14 @@ def show_rows(
     if as_csv:
         import csv
 
-        table = csv.writer(sys.stdout, lineterminator="\n")
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
         table.writerows([list(rows[0]), *(list(row.values()) for row in rows)] if rows else [])
+        print_csv(text.getvalue())
         return
     print_rows(rows, as_json=as_json, empty=empty)
+
+
+def print_csv(text: str) -> None:
+    """Print CSV as it is into a file or another program; a terminal gets no control characters."""
+    sys.stdout.write(printable(text) if sys.stdout.isatty() else text)

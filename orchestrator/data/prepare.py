@@ -109,17 +109,30 @@ def make(request: Request, out_dir: Path, progress: Progress) -> Manifest:
         working.mkdir(parents=True, exist_ok=True)
         manifest = write_splits(request, working, progress)
         return install(manifest, working, out_dir)
-    except OSError as trouble:
-        raise no_space(trouble, request, out_dir) from trouble
+    except NoRoom as short:
+        shutil.rmtree(working, ignore_errors=True)  # before what is free is counted
+        raise UserError(no_room(short.n_bytes, out_dir)) from short
     finally:
         shutil.rmtree(working, ignore_errors=True)
 
 
-def no_space(trouble: OSError, request: Request, out_dir: Path) -> Exception:
-    if trouble.errno not in (errno.ENOSPC, errno.EDQUOT):
-        return trouble
-    size = sum(path.stat().st_size for path in request.sources)
-    return UserError(f"{out_dir}: no space left (the sources are {size / 2**20:.0f} MiB); free some and prepare again")
+class NoRoom(Exception):
+    """The disk is full. n_bytes: what the shards take in all, an estimate where a token is not a byte."""
+
+    def __init__(self, n_bytes: int) -> None:
+        super().__init__(n_bytes)
+        self.n_bytes = n_bytes
+
+
+def no_room(n_bytes: int, out_dir: Path) -> str:
+    free = shutil.disk_usage(out_dir).free
+    more = f"free {mebibytes(n_bytes - free)} more" if n_bytes > free else "free some"
+    takes = f"the shards take {mebibytes(n_bytes)} and {mebibytes(free)} are free"
+    return f"{out_dir}: no space left: {takes}; {more} and prepare again"
+
+
+def mebibytes(n_bytes: int) -> str:
+    return f"{n_bytes / 2**20:,.1f} MiB"
 
 
 def write_splits(request: Request, working: Path, progress: Progress) -> Manifest:
@@ -145,6 +158,7 @@ class Tally:
     writer: ShardWriter
     n_documents: int = 0
     n_bytes: int = 0
+    n_tokens: int = 0
     digest: Any = field(default_factory=hashlib.sha256)
 
     def add(self, text: str, ids: np.ndarray, end: np.ndarray, *, with_ids: bool) -> None:
@@ -156,11 +170,12 @@ class Tally:
         self.digest.update(content)
         self.n_documents += 1
         self.n_bytes += len(content) + len(end)
+        self.n_tokens += len(ids) + len(end)
         self.writer.append(ids)
         self.writer.append(end)
 
     def split(self) -> Split:
-        return Split(tuple(self.writer.shards), self.writer.n_tokens, self.n_bytes, self.n_documents)
+        return Split(tuple(self.writer.shards), self.n_tokens, self.n_bytes, self.n_documents)
 
 
 def write_once(
@@ -171,17 +186,29 @@ def write_once(
     end = np.array([] if tokenizer.end_id is None else [tokenizer.end_id], dtype=dtype)
     closest = 2**64
     sides = [Tally(ShardWriter(working, name, tokenizer.hash, dtype, request.shard_tokens)) for name in SIDES]
-    with sides[0].writer, sides[1].writer:
-        for texts in batches(documents_of(request)):
-            encoded = tokenizer.encode(texts)
-            if not request.lossy_tokenizer:
-                tokenizer.check_decodes(texts, encoded)
-            for text, ids in zip(texts, encoded, strict=True):
-                place = document_hash(text)
-                closest = min(closest, place)
-                sides[place < threshold].add(text, ids, end, with_ids=tokenizer.name != "bytes")
-            progress(sum(s.n_documents for s in sides), sum(s.writer.n_tokens for s in sides))
+    try:
+        with sides[0].writer, sides[1].writer:
+            for texts in batches(documents_of(request)):
+                encoded = tokenizer.encode(texts)
+                if not request.lossy_tokenizer:
+                    tokenizer.check_decodes(texts, encoded)
+                for text, ids in zip(texts, encoded, strict=True):
+                    place = document_hash(text)
+                    closest = min(closest, place)
+                    sides[place < threshold].add(text, ids, end, with_ids=tokenizer.name != "bytes")
+                progress(sum(s.n_documents for s in sides), sum(s.n_tokens for s in sides))
+    except OSError as trouble:
+        if trouble.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise NoRoom(n_bytes_of_shards(request, sides, dtype.itemsize)) from trouble
     return manifest_of(request, tokenizer, sides), closest
+
+
+def n_bytes_of_shards(request: Request, sides: list[Tally], token_bytes: int) -> int:
+    """Count what the shards of all documents take, from how many tokens a byte of text gave so far."""
+    n_tokens, n_bytes = sum(side.n_tokens for side in sides), sum(side.n_bytes for side in sides)
+    n_all = sum(len(text.encode()) + 1 for text in documents_of(request))  # one for the end of a document
+    return round(n_all * n_tokens / max(n_bytes, 1)) * token_bytes
 
 
 def manifest_of(request: Request, tokenizer: Tokenizer, sides: list[Tally]) -> Manifest:

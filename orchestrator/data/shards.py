@@ -49,10 +49,6 @@ class ShardWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close_shard()
 
-    @property
-    def n_tokens(self) -> int:
-        return sum(shard.n_tokens for shard in self.shards) + self.n_in_shard
-
     def append(self, ids: np.ndarray) -> None:
         """Add the ids of one document; it may go on in the next shard."""
         ids = ids.astype(self.dtype, copy=False)

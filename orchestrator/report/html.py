@@ -2,12 +2,14 @@
 
 import base64
 import io
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.files import write_bytes
 
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ def write_report(report: Report, folder: Path) -> Path:
 
     The page holds its pictures, so that it can be sent on its own. Each file is written whole or not at all.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     encoded: dict[str, str] = {}
     for picture in [picture for section in report.sections for picture in section.pictures]:
         write_picture(picture.figure, folder, picture.name)
@@ -86,6 +88,15 @@ def write_report(report: Report, folder: Path) -> Path:
     page = folder / "index.html"
     write_bytes(page, render(report, encoded).encode(), durable=False)
     return page
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder for figures; raises UserError where nothing can be written there."""
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    if not os.access(there, os.W_OK):
+        instead = "ask from a folder that can be written: scalewright report PATH/experiments.yaml"
+        raise UserError(f"{folder}: no figure can be written there; {instead}")
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 CHARACTER_WORDS = {"+": "plus", "_": "", "/": "slash", " ": "space", ".": "dot", "=": "is", ",": "and", "%": "percent"}
@@ -107,7 +118,7 @@ def character_word(character: str) -> str:
 
 def write_picture(figure: "Figure", folder: Path, name: str) -> tuple[Path, Path]:
     """Write one figure as PNG and SVG, the same bytes each time, and return both paths."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     png, svg = folder / f"{name}.png", folder / f"{name}.svg"
     write_bytes(png, saved(figure, format="png", dpi=PNG_DPI, metadata={"Software": None}), durable=False)
     write_bytes(svg, saved(figure, format="svg", metadata={"Date": None, "Creator": None}), durable=False)
@@ -133,7 +144,3 @@ def render(report: Report, encoded: Mapping[str, str]) -> str:
     )
     environment.filters["cell"] = lambda value: cell(value).replace(r"\[", "[")
     return environment.get_template("report.html.j2").render(report=report, pictures=encoded)
-
-
-def tables_of(report: Report) -> Sequence[Table]:
-    return [table for section in report.sections for table in section.tables]

@@ -1,5 +1,6 @@
 """From an analysis to its report: which figures are drawn of it, and in which order a page tells it."""
 
+import os
 from pathlib import Path
 
 from scalewright.orchestrator.analysis.analyze import Analysis, analyze, seeds_in_words
@@ -19,7 +20,7 @@ from scalewright.orchestrator.report.forecast_tables import (
     reasons,
 )
 from scalewright.orchestrator.report.format import counted, number
-from scalewright.orchestrator.report.html import Picture, Report, Section, Table, file_label, write_report
+from scalewright.orchestrator.report.html import Picture, Report, Section, Table, file_label, make_folder, write_report
 from scalewright.orchestrator.report.law_tables import (
     excluded_words,
     exclusions_table,
@@ -37,11 +38,12 @@ def report_experiment(study: Study, experiment: str, *, compare: tuple[tuple[str
 
     Safe to repeat: where neither the runs nor the code have changed since, the page that is there is returned.
     """
-    folder = figures_dir(study, experiment)
     key = page_key(study, experiment, compare)
-    stored = read_page(folder, key)
+    folder = figures_dir(study, experiment)
+    stored = read_page(study.figures_dir / folder.name, key) or read_page(folder, key)
     if stored is not None:
         return stored
+    make_folder(folder)  # before the fits, which take their time
     analysis = analyze(study, experiment, compare=compare)
     report = build_report(analysis)
     path = write_report(report, folder)
@@ -68,8 +70,12 @@ def pairs_table(analysis: Analysis) -> Table:
 
 
 def figures_dir(study: Study, experiment: str) -> Path:
-    """The folder of an experiment's figures, named as files of labels are: no two experiments share one."""
-    return study.figures_dir / (file_label(experiment) or "-")
+    """The folder of an experiment's figures, named as files of labels are: no two experiments share one.
+
+    It lies in the study; in the current folder where the study can only be read.
+    """
+    place = study.figures_dir if os.access(study.root, os.W_OK) else Path.cwd() / study.figures_dir.name
+    return place / (file_label(experiment) or "-")
 
 
 def record_pictures(study: Study, analysis: Analysis, report: Report, folder: Path) -> None:

@@ -177,10 +177,9 @@ def restoring(study: Study, db: Database) -> Iterator[bool]:
 
 
 def knows_nothing(db: Database) -> bool:
-    """Tell whether a database is as new: no experiment, no run."""
+    """Tell whether a database has no experiment; runs it may have, from a `sync` after its loss."""
     with db.read() as connection:
-        found = (connection.exec_driver_sql(f"SELECT 1 FROM {name} LIMIT 1") for name in ("experiments", "runs"))
-        return not any(rows.first() for rows in found)
+        return connection.exec_driver_sql("SELECT 1 FROM experiments LIMIT 1").first() is None
 
 
 def restore_wishes(study: Study, db: Database) -> None:

@@ -22,6 +22,7 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "si
 ACCOUNTING_PROGRAMS = ("slurmdbd", "sacctmgr", "mariadbd", "mariadb-install-db", "mariadb")
 PACKAGES = "slurmctld slurmd munge slurm-client slurmdbd mariadb-server-core mariadb-client-core"
 SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
+PATIENCE_S = 150.0
 N_PORTS = 8  # controller, database and one a node
 LEAKY = ("SLURM", "SBATCH", "SRUN", "SACCT", "SQUEUE", "SINFO", "SALLOC", "SUBMITIT")
 
@@ -95,17 +96,17 @@ class Cluster:
         self.start_controller()
         for node in self.nodes:
             self.start_node(node)
-        wait_until(lambda: len(self.usable_nodes()) == self.n_nodes, 20, "the nodes")
+        wait_until(lambda: len(self.usable_nodes()) == self.n_nodes, PATIENCE_S, "the nodes")
         if self.accounting:
             wait_until(
                 lambda: bool(self.say("sacctmgr", "-nP", "show", "cluster", "format=controlport").strip("0\n")),
-                15,
+                PATIENCE_S,
                 "sacct",
             )
 
     def start_controller(self) -> None:
         self.daemon("slurmctld", ["slurmctld", "-D", "-i", "-f", str(self.conf)])
-        wait_until(self.controller_is_up, 15, "slurmctld")
+        wait_until(self.controller_is_up, PATIENCE_S, "slurmctld")
 
     def stop(self) -> None:
         if "slurmctld" in self.daemons:
@@ -147,7 +148,7 @@ class Cluster:
         (self.folder / "munge").chmod(0o755)
         files = [f"--{name}-file={self.folder}/munge/{name}" for name in ("key", "pid", "seed", "log")]
         self.daemon("munged", ["munged", "--foreground", *files, f"--socket={self.munge_socket}", "--origin=127.0.0.1"])
-        wait_until(lambda: self.run("munge", "-n", "-S", str(self.munge_socket)).returncode == 0, 5, "munged")
+        wait_until(lambda: self.run("munge", "-n", "-S", str(self.munge_socket)).returncode == 0, PATIENCE_S, "munged")
 
     @property
     def munge_socket(self) -> Path:
@@ -186,11 +187,11 @@ class Cluster:
             lambda: (
                 self.run("mariadb", "--no-defaults", "-S", str(sock), "-u", "root", "-e", "select 1").returncode == 0
             ),
-            20,
+            PATIENCE_S,
             "mariadbd",
         )
         self.daemon("slurmdbd", ["slurmdbd", "-D"], MYSQL_UNIX_PORT=str(sock))
-        wait_until(lambda: self.run("sacctmgr", "-n", "show", "cluster").returncode == 0, 20, "slurmdbd")
+        wait_until(lambda: self.run("sacctmgr", "-n", "show", "cluster").returncode == 0, PATIENCE_S, "slurmdbd")
 
     # --- configuration -----------------------------------------------------------------------------------------------
 
@@ -318,7 +319,7 @@ class Cluster:
 
     def bring_back(self, node: str) -> None:
         self.start_node(node)
-        wait_until(lambda: node in self.usable_nodes(), 20, f"node {node}")
+        wait_until(lambda: node in self.usable_nodes(), PATIENCE_S, f"node {node}")
 
     def kill_jobs(self, node: str | None = None) -> None:
         """Kill every process of the cluster's jobs, the supervising slurmstepds first stopped so that none reports."""
@@ -350,7 +351,9 @@ class Cluster:
 def free_ports() -> int:
     """Find a block of free ports on loopback, below those that the system hands out."""
     for _ in range(100):
-        first = random.randrange(20000, 31000)
+        first = random.SystemRandom().randrange(
+            20000, 31000
+        )  # not the seed of a test: two clusters would take the same
         if all(is_free(port) for port in range(first, first + N_PORTS)):
             return first
     raise RuntimeError("no block of free ports")

@@ -1,13 +1,12 @@
 """A study whose debug runs go to the test cluster."""
 
-from cluster import wait_until
+from cluster import PATIENCE_S, wait_until
 from fleet import Fleet
 
 from scalewright.orchestrator.config.resources import Profile, Resources, Retry
 from scalewright.orchestrator.jobs.records import read_chunks
 from scalewright.orchestrator.runs.run_files import read_run
 
-PATIENCE_S = 150.0
 RETRY = Retry()
 
 

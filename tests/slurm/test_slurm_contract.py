@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cluster import wait_until
+from cluster import PATIENCE_S, wait_until
 from fake_slurm import FakeSlurm, opened
 
 from scalewright.orchestrator.jobs import slurm_commands as commands
@@ -53,8 +53,8 @@ def test_an_element_cancelled_while_it_waits_leaves_no_trace_and_the_others_wait
     array = sbatch(tmp_path, last=2).stdout.split()[-1]
     commands.scancel([f"{array}_1"])
     left = {f"{array}_0": "PENDING", f"{array}_2": "PENDING"}
-    wait_until(lambda: states(array) == left, 10, "the cancellation")
-    wait_until(lambda: len(accounted(array)) == 2, 20, "the accounting", 0.5)
+    wait_until(lambda: states(array) == left, PATIENCE_S, "the cancellation")
+    wait_until(lambda: len(accounted(array)) == 2, PATIENCE_S, "the accounting", 0.5)
     assert {one.job: one.state for one in accounted(array)} == left
 
 

@@ -1,11 +1,11 @@
 """A site as SLURM is out of the box: no accounting, and SIGTERM alone before a preempted job is killed."""
 
 import pytest
-from cluster import wait_until
-from slurm_site import PATIENCE_S, Site
+from cluster import PATIENCE_S, wait_until
+from slurm_site import Site
 
 from scalewright.orchestrator.jobs import slurm_commands
-from scalewright.orchestrator.jobs.slurm import check_reachable
+from scalewright.orchestrator.jobs.slurm_arrays import check_reachable
 
 pytestmark = pytest.mark.xdist_group("slurm")
 
@@ -60,7 +60,7 @@ def test_a_job_preempted_by_sigterm_alone_saves_requeues_itself_and_comes_back(s
     one.wait_for_step(0, 5)
     command = ["sbatch", "--partition=high", "--cpus-per-task=4", "--output=/dev/null", "--wrap=sleep 2"]
     one.cluster.run(*command)
-    wait_until(lambda: one.attempts()[0].outcome == "preempted", 30, "the preemption")
+    wait_until(lambda: one.attempts()[0].outcome == "preempted", PATIENCE_S, "the preemption")
     one.until("completed")
     assert [attempt.job["restart"] for attempt in one.attempts()] == [0, 1] and one.is_whole(0, 150)
 

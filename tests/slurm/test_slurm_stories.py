@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cluster import wait_until
+from cluster import PATIENCE_S, wait_until
 from slurm_site import Site
 
 from scalewright.orchestrator.config.resources import Retry
@@ -73,7 +73,7 @@ def a_preempted_job_saves_and_comes_back(cluster, folder):
     cluster.run(
         "sbatch", "--partition=high", "--nodelist=n2", "--cpus-per-task=12", "--output=/dev/null", "--wrap=sleep 2"
     )
-    wait_until(lambda: one.attempts()[0].outcome == "preempted", 30, "the preemption")
+    wait_until(lambda: one.attempts()[0].outcome == "preempted", PATIENCE_S, "the preemption")
     one.until("completed")
     assert len(one.attempts()) == 2 and one.is_whole(0, 200)
 
@@ -96,7 +96,7 @@ def a_lost_node_gives_no_signal_and_nothing_is_lost_but_the_last_steps(cluster, 
     one.on("n3")
     one.wait_for_step(0, 20)
     cluster.lose_node("n3")
-    wait_until(lambda: one.states() == ["queued"], 30, "the run to be waiting again")
+    wait_until(lambda: one.states() == ["queued"], PATIENCE_S, "the run to be waiting again")
     cluster.bring_back("n3")
     one.until("completed")
     assert [attempt.outcome for attempt in one.attempts()] == [None, "completed"]
@@ -113,10 +113,10 @@ def zombie_story(cluster, folder):
     one.wait_for_step(0, 5)
     cluster.end_daemon("slurmd-n3", signum=9)
     cluster.run("scontrol", "update", "nodename=n3", "state=down", "reason=lost")
-    wait_until(lambda: "PENDING" in cluster.say("squeue", "-h", "-j", one.job(), "-o", "%T"), 20, "the requeue")
+    wait_until(lambda: "PENDING" in cluster.say("squeue", "-h", "-j", one.job(), "-o", "%T"), PATIENCE_S, "the requeue")
     cluster.run("scontrol", "update", f"jobid={one.job()}", "reqnodelist=")
-    wait_until(lambda: len(one.attempts()) == 2, 60, "the second attempt")
-    wait_until(lambda: one.attempts()[0].outcome == "fenced", 20, "the zombie to be fenced off")
+    wait_until(lambda: len(one.attempts()) == 2, PATIENCE_S, "the second attempt")
+    wait_until(lambda: one.attempts()[0].outcome == "fenced", PATIENCE_S, "the zombie to be fenced off")
     cluster.kill_jobs("n3")
     cluster.bring_back("n3")
     one.until("completed")

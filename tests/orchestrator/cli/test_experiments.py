@@ -176,6 +176,7 @@ def test_a_lost_database_comes_back_with_what_people_said(study, say):
     Path("runs.sqlite").unlink()
     code, _, err = say("runs")
     assert code == 1 and err.endswith("run: scalewright db rebuild\n") and len(err.splitlines()) == 1
+    assert say("sync")[0] == 0  # runs come back by it, and nothing else
     code, _, err = say("db", "rebuild")
     assert code == 0 and "stored fits did not" in err
     assert {row["run_id"]: row["state"] for row in json.loads(say("runs", "--all", "--json")[1])} == {

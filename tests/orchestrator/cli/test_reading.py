@@ -1,7 +1,12 @@
 """The reading verbs, as a person types them: answers on stdout, talk on stderr, exit codes by class."""
 
 import json
+import os
+import pty
 import sqlite3
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -214,11 +219,9 @@ def test_a_damaged_database_is_told_and_rebuilt(ids, say, tmp_path):
 
 
 def test_an_old_database_names_the_command_that_works(ids, say, tmp_path):
+    (tmp_path / "runs.sqlite").unlink()
     with sqlite3.connect("runs.sqlite") as connection:
-        for (view,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'view'").fetchall():
-            connection.execute(f"DROP VIEW {view}")
-        connection.execute("ALTER TABLE runs DROP COLUMN unique_tokens")
-        connection.execute("UPDATE schema_version SET version_num = '0002'")
+        connection.executescript((Path(__file__).parents[2] / "db" / "golden" / "schema_0001.sql").read_text())
     connection.close()
     code, _, err = say("runs")
     command = err.strip().partition("run: scalewright ")[2]
@@ -241,3 +244,25 @@ def test_sync_says_what_it_did_and_another_at_work_is_partial(ids, say):
     code, _, err = say("sync")
     assert code == 3 and "another sync is at work" in err
     lease.release(database, lease.Owner(host="elsewhere"))
+
+
+def on_a_terminal(*words):
+    """Run the command with a terminal for its stdout; return what the terminal got."""
+    ours, its = pty.openpty()
+    done = subprocess.run([sys.executable, "-m", "scalewright", *words], stdout=its, check=False)
+    os.close(its)
+    assert done.returncode == 0
+    try:
+        return os.read(ours, 65536).decode()
+    finally:
+        os.close(ours)
+
+
+def test_csv_on_a_terminal_shows_no_control_character_and_a_file_has_what_was_stored(say, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SCALEWRIGHT_DB", raising=False)
+    (tmp_path / "points.csv").write_text("label,n_params,n_tokens,loss\n\x1b[31mred\x07,1e6,2e7,3.25\n")
+    assert say("import", "points.csv", "--as", "paper")[0] == 0
+    for verb in (["runs", "--columns", "label"], ["query", "select label from experiment_runs"]):
+        assert say(*verb, "--csv")[1] == "label\n\x1b[31mred\x07\n"
+        assert on_a_terminal(*verb, "--csv").split() == ["label", "\ufffd[31mred\ufffd"]

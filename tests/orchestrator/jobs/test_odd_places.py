@@ -1,15 +1,17 @@
 """Studies in odd places: a full disk, a mount for reading only, a path that SLURM reads its own way."""
 
 import os
+import re
+import shutil
 import subprocess
 import time
 from contextlib import contextmanager
 
 import pytest
-from tiny_study import write_study
+from tiny_study import YAML, write_study
 
 from scalewright.orchestrator.cli import run as scalewright
-from scalewright.orchestrator.jobs.control import pause_local_jobs
+from scalewright.orchestrator.jobs.executors.local import pause_jobs
 from scalewright.orchestrator.study import Study
 
 pytestmark = pytest.mark.xdist_group("local-jobs")
@@ -30,7 +32,7 @@ def small_disk(tmp_path, monkeypatch):
     monkeypatch.chdir(place)
     monkeypatch.delenv("SCALEWRIGHT_DB", raising=False)
     yield place
-    pause_local_jobs(Study.at(place), wait_s=20.0)
+    pause_jobs(Study.at(place), wait_s=20.0)
     monkeypatch.undo()
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
@@ -60,7 +62,7 @@ def say(capsys, *verb):
 
 
 def wait_for(condition, what):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         time.sleep(0.2)
@@ -100,6 +102,44 @@ def test_a_study_on_a_mount_for_reading_only_can_be_read(small_disk, capsys):
             assert code == 1 and f"{small_disk} can only be read: it is mounted so" in said
     finally:
         subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+
+
+def test_a_study_that_can_only_be_read_is_reported_into_the_folder_of_who_asks(
+    small_disk, tmp_path, monkeypatch, capsys
+):
+    points = [f"{n},{d},{1.7 + 400 / n**0.34 + 410 / d**0.28}" for n in (1e6, 4e6, 1.6e7) for d in (2e7, 8e7, 3.2e8)]
+    (small_disk / "points.csv").write_text("\n".join(["n_params,n_tokens,loss", *points]))
+    (small_disk / "paper.yaml").write_text(YAML.replace("tiny", "paper"))
+    assert say(capsys, "import", "points.csv", "--as", "paper")[0] == 0
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    try:
+        code, said = say(capsys, "report", "paper")
+        assert code == 1 and f"{small_disk}/figures/paper: no figure can be written there; ask from a folder" in said
+        monkeypatch.chdir(tmp_path)
+        for verb in ("report", "figures"):
+            code, said = say(capsys, verb, str(small_disk / "paper.yaml"))
+            assert code == 0, said
+            assert f"{tmp_path}/figures/paper/index.html" in said
+        assert (tmp_path / "figures" / "paper" / "index.html").stat().st_size > 1000
+        assert say(capsys, "fit", str(small_disk / "paper.yaml"), "--law", "chinchilla")[0] == 0
+    finally:
+        subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+
+
+def test_a_disk_too_small_for_the_shards_says_how_much_more_is_enough(small_disk, tmp_path, capsys):
+    documents = ["ein Satz mit Umlauten: äöü. " * 30 + str(n) for n in range(9000)]
+    text = tmp_path / "large.txt"
+    text.write_text("\n\n".join(documents))
+    free = shutil.disk_usage(small_disk).free
+    verb = ["data", "prepare", "--corpus", str(text), "--tokenizer", "bytes", "--out", str(small_disk / "more")]
+    code, said = say(capsys, *verb)
+    assert code == 1 and f" MiB and {free / 2**20:.1f} MiB are free" in said
+    need, more = (float(n) for n in re.search(r"the shards take ([\d.]+) .* free ([\d.]+) MiB more", said).groups())
+    enough = SIZE + (more + 0.2) * 2**20  # page by page
+    subprocess.run(["mount", "-o", f"remount,size={enough:.0f}", str(small_disk)], check=True)
+    assert say(capsys, *verb)[0] == 0
+    n_bytes = sum(path.stat().st_size for path in (small_disk / "more").glob("*/*.bin"))
+    assert n_bytes / 2**20 == pytest.approx(need, abs=0.051)  # said to a tenth
 
 
 @pytest.mark.parametrize("name", ["a%jb", "a\\b"])

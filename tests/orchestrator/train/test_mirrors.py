@@ -66,7 +66,7 @@ def serve(run_dir, names, records, status="success"):
     lines = [first, *({"step": step, "values": values} for step, values in records), {"status": status}]
     ready = threading.Event()
     mirror_process.serve(io.BytesIO(b"".join(json.dumps(line).encode() + b"\n" for line in lines)), ready.set)
-    assert ready.wait(5)
+    assert ready.wait(100)
 
 
 RECORDS = [(step, {"loss_nats": 1.0 / step}) for step in range(1, 4)]
@@ -93,13 +93,13 @@ def test_a_logger_gets_every_record_and_how_the_run_ended(tmp_path, monkeypatch,
 def test_a_logger_that_fails_or_hangs_says_one_line_and_costs_the_others_nothing(
     tmp_path, monkeypatch, capsys, factory, complaint
 ):
-    monkeypatch.setattr(mirror_process, "LAST_WAIT_S", 0.5)
+    monkeypatch.setattr(mirror_process, "LAST_WAIT_S", 1.0 if complaint == "did not finish in time" else 100.0)
     good = Recording()
     monkeypatch.setitem(mirror_process.LOGGERS, "tensorboard", factory)
     monkeypatch.setitem(mirror_process.LOGGERS, "wandb2", lambda *_: good)
     began = time.monotonic()
     serve(tmp_path, ["tensorboard", "wandb2"], RECORDS)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 100
     assert good.logged == RECORDS and good.status == "success"
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1 and complaint in said[0] and said[0].startswith("scalewright: mirror tensorboard: ")
@@ -155,28 +155,29 @@ def test_the_process_beside_a_run_gets_every_metric_and_evaluation(tmp_path, pro
     [
         ("import sys; sys.exit(3)", "their process ended with exit code 3"),
         ("import os; os.kill(os.getpid(), 9)", "their process ended with exit code -9"),
-        ("import time; print('ready', flush=True); time.sleep(99)", "did not finish in time"),
-        ("import time; time.sleep(99)", "did not finish in time"),
+        ("import time; print('ready', flush=True); time.sleep(999)", "did not finish in time"),
+        ("import time; time.sleep(999)", "did not finish in time"),
     ],
 )
 def test_a_process_that_dies_or_hangs_costs_the_run_nothing(tmp_path, monkeypatch, capfd, program, text, complaint):
-    monkeypatch.setattr(mirrors, "FIRST_WAIT_S", 0.5)
-    monkeypatch.setattr(mirrors, "LAST_WAIT_S", 0.5)
+    for name in ("FIRST_WAIT_S", "LAST_WAIT_S"):  # one that ends needs no limit, however busy the machine is
+        monkeypatch.setattr(mirrors, name, 0.5 if "sleep" in text else 100.0)
     monkeypatch.setattr(mirrors, "MOST_BYTES", 1000)
     monkeypatch.setattr(mirrors, "PIPE_BYTES", 4096)
     program(text)
     records, seconds = log_a_run(tmp_path / "run", ["tensorboard", "mlflow"])
     assert len(records) == N_STEPS + 3 and records[-1]["outcome"] == "completed"
-    assert seconds < 5
+    assert seconds < 200
     said = capfd.readouterr().err.splitlines()
     assert any(complaint in line and line.startswith("scalewright: mirrors (tensorboard, mlflow): ") for line in said)
 
 
 def test_a_run_that_was_told_to_stop_waits_only_shortly(tmp_path, monkeypatch, program):
     monkeypatch.setattr(mirrors, "SHORT_WAIT_S", 0.2)
-    program("import time; print('ready', flush=True); time.sleep(99)")
+    monkeypatch.setattr(mirrors, "LAST_WAIT_S", 900.0)
+    program("import time; print('ready', flush=True); time.sleep(999)")
     _, seconds = log_a_run(tmp_path / "run", ["wandb"], "preempted")
-    assert seconds < 5 < mirrors.LAST_WAIT_S
+    assert seconds < 200 < mirrors.LAST_WAIT_S
 
 
 def test_a_process_that_cannot_be_started_is_said_once(tmp_path, monkeypatch, capfd):

@@ -13,7 +13,7 @@ from scalewright.orchestrator.report.tables import print_json, print_rows
 from scalewright.orchestrator.study import Asked
 
 if TYPE_CHECKING:
-    from scalewright.fitting.at_compute import Value
+    from scalewright.fitting.at_compute import AtCompute, Value
 
 
 def print_analysis(asked: Asked) -> None:
@@ -132,6 +132,10 @@ def optimum_tables(fitted: Fitted, request: FitRequest) -> list[Table]:
     found = optima(fitted, request)
     unknown = ("These runs do not identify this law: read no optimum from this table.",)
     note = () if all(one.identified for one in found) else unknown
+    return [at_table(found, "Compute-optimal by this law, C = 6 N D", note)] if found else []
+
+
+def at_table(found: "Sequence[AtCompute]", title: str, notes: tuple[str, ...] = ()) -> Table:
     columns = {"n_params": 3, "n_tokens": 3, "loss_nats": 4}
     rows = [
         {
@@ -141,7 +145,7 @@ def optimum_tables(fitted: Fitted, request: FitRequest) -> list[Table]:
         }
         for one in found
     ]
-    return [Table("Compute-optimal by this law, C = 6 N D", tuple(rows), note)] if rows else []
+    return Table(title, tuple(rows), notes)
 
 
 STAR = {"n_params": "N*", "n_tokens": "D*", "loss_nats": "L*"}

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalewright.orchestrator.analysis.fits import FitRequest, parameter_json
 from scalewright.orchestrator.answers.answer import Answer, merge
+from scalewright.orchestrator.answers.fit import at_table
 from scalewright.orchestrator.answers.trust import Group, draw, grouped, named
 from scalewright.orchestrator.report.format import counted, interval, number
 from scalewright.orchestrator.report.html import Picture, Table
@@ -31,20 +32,24 @@ def optimum_answer(database: "Database", experiment: str, runs: "pd.DataFrame", 
         fit_id = record_fit(
             database, result.to_record(), result.run_ids, excluded, experiment=experiment, label=group.label
         )
-        answers[group.label] = group_answer(group, result, fit_id)
+        answers[group.label] = group_answer(group, result, fit_id, request)
     if len(answers) == 1:
         return next(iter(answers.values()))
     return merge(answers)
 
 
-def group_answer(group: Group, result: "OptimumFit", fit_id: str) -> Answer:
+def group_answer(group: Group, result: "OptimumFit", fit_id: str, request: FitRequest) -> Answer:
+    from scalewright.fitting.at_compute import optimum_at
+
     lines = [f"{named(group.label)} at {one.flops_budget:.3g} FLOP: refused, {one.refused}" for one in refused(result)]
     lines += [f"left out {exclusion.run_id}: {exclusion.reason}" for exclusion in result.excluded]
+    at = optimum_at(result, request.at, float(group.points.column("flops").max()))
+    asked = (at_table(at, f"{named(group.label)}: optimum where asked, by {result.law}"),) if at else ()
     return Answer(
-        (powers_table(group, result, fit_id), optima_table(group, result)),
+        (powers_table(group, result, fit_id), optima_table(group, result), *asked),
         lines=(*lines, *(f"note: {warning}" for warning in result.warnings)),
         pictures=(picture(group, result),),
-        value=to_json(group, result, fit_id),
+        value=to_json(group, result, fit_id) | {"optimum": [one.row() for one in at]},
     )
 
 

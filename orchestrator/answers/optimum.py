@@ -5,15 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 from scalewright.orchestrator.analysis.fits import FitRequest, parameter_json
 from scalewright.orchestrator.answers.answer import Answer, merge
-from scalewright.orchestrator.answers.fit import at_table
 from scalewright.orchestrator.answers.trust import Group, draw, grouped, named
 from scalewright.orchestrator.report.format import counted, interval, number
 from scalewright.orchestrator.report.html import Picture, Table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import pandas as pd
 
     from scalewright.db.engine import Database
+    from scalewright.fitting.at_compute import AtCompute, Value
     from scalewright.fitting.optimum import OptimumFit
 
 
@@ -109,3 +111,30 @@ def to_json(group: Group, result: "OptimumFit", fit_id: str) -> dict[str, Any]:
         "optima": [asdict(valley) for valley in result.valleys],
         "warnings": list(result.warnings),
     }
+
+
+def at_table(found: "Sequence[AtCompute]", title: str, notes: tuple[str, ...] = ()) -> Table:
+    columns = {"n_params": 3, "n_tokens": 3, "loss_nats": 4}
+    rows = [
+        {
+            "compute (FLOP)": number(one.flops),
+            "past the runs": past_words(one.past),
+            **{STAR[name]: value_words(getattr(one, name), digits) for name, digits in columns.items()},
+        }
+        for one in found
+    ]
+    return Table(title, tuple(rows), notes)
+
+
+STAR = {"n_params": "N*", "n_tokens": "D*", "loss_nats": "L*"}
+AXIS = {"flops": "compute", "n_params": "N", "n_tokens": "D"}
+
+
+def past_words(past: "Mapping[str, float]") -> str:
+    """Say how many times beyond the largest run each axis lies: `10× compute, 3.1× N`, or `inside the runs`."""
+    beyond = [f"{number(factor, 2)}× {AXIS.get(axis, axis)}" for axis, factor in past.items() if factor > 1.005]
+    return ", ".join(beyond) or "inside the runs"
+
+
+def value_words(one: "Value | None", digits: int = 3) -> str:
+    return "-" if one is None else f"{number(one.value, digits)} {interval(one.low, one.high, digits)}"

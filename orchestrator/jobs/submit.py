@@ -4,9 +4,11 @@ Order: the submission says on disk who makes it; one transaction claims runs; sp
 each chunk's record is written before its jobs are started. Whoever comes next finds from these what was not finished.
 """
 
+import fcntl
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -225,11 +227,12 @@ def submit_slurm(study: Study, database: Database, submission_id: str, packs: Se
     """
     limits = slurm.read_limits()
     parts = slurm.arrays(packs[: slurm.n_jobs_allowed(limits)], limits)
-    n_places, before = places_left(study, order.max_parallel)
-    line = Line(study, database, submission_id, limits, before if n_places is not None else [])
+    line = Line(study, database, submission_id, limits)
     try:
-        for part, turn in zip(parts, take_turns(parts, n_places), strict=True):
-            line.hand_over(part, turn)
+        with in_turn(study):
+            n_places, line.before = places_left(study, order.max_parallel)
+            for part, turn in zip(parts, take_turns(parts, n_places), strict=True):
+                line.hand_over(part, turn)
     except UserError as refusal:
         free(database, line.left_of(packs), str(refusal))
         if not line.n_arrays:
@@ -237,6 +240,15 @@ def submit_slurm(study: Study, database: Database, submission_id: str, packs: Se
         raise Partial(f"{line.n_arrays} arrays were submitted, then: {refusal}") from None
     say_full(database, len(line.taken), line.left_of(packs))
     return len(line.taken)
+
+
+@contextmanager
+def in_turn(study: Study) -> Iterator[None]:
+    """Wait for other submissions of the study: `max_parallel` counts their jobs too. The lock ends with its process."""
+    with (study.jobs_dir / "submitting").open("a") as lock:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @dataclass
@@ -247,7 +259,7 @@ class Line:
     database: Database
     submission_id: str
     limits: Limits
-    before: list[str]
+    before: list[str] = field(default_factory=list)
     after: dict[int, list[str]] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
     full: set[str] = field(default_factory=set)

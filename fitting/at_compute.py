@@ -16,7 +16,7 @@ from scalewright.fitting.errors import FittingError
 from scalewright.fitting.frame import FLOPS_PER_PARAMETER_TOKEN
 from scalewright.fitting.frontier import NAMES, frontier
 from scalewright.fitting.optimum import OptimumFit
-from scalewright.fitting.result import FitResult, open_exp, widen
+from scalewright.fitting.result import FitResult, is_identified, open_exp, widen
 from scalewright.fitting.uncertainty import t_quantile
 
 Array = NDArray[np.float64]
@@ -91,7 +91,11 @@ def _row(result: FitResult, flops: float, n: Value | None, d: Value | None, loss
     at = {"flops": flops, "n_params": None if n is None else n.value, "n_tokens": None if d is None else d.value}
     past = {axis: v / result.range[axis][1] for axis, v in at.items() if v is not None and axis in result.range}
     exponents = [p for name, p in result.params.items() if name in ("alpha", "beta")] or list(result.params.values())
-    return AtCompute(flops, n, d, loss, past, all(p.identified for p in exponents))
+    if result.law.reported is not None and n is not None:  # what runs tell of the optimum, they may not of parameters
+        known = n.low is not None and n.high is not None and is_identified(n.low, n.high)
+    else:
+        known = all(p.identified for p in exponents)
+    return AtCompute(flops, n, d, loss, past, known)
 
 
 def _of_compute(result: FitResult, flops: float) -> AtCompute:
@@ -139,7 +143,7 @@ def _searched(result: FitResult, flops: float) -> AtCompute:
 
 
 def _lowest(result: FitResult, theta: Array, flops: float) -> tuple[float, float] | None:
-    """Return log N and log L of the lowest loss at a compute: a grid, refined twice, then a parabola."""
+    """Return log N and log L of the lowest valley at a compute: a grid, refined twice, then a parabola."""
     log_c = float(np.log(flops / FLOPS_PER_PARAMETER_TOKEN))
     centre, reach = 0.5 * log_c, REACH
     for _ in range(3):
@@ -147,9 +151,10 @@ def _lowest(result: FitResult, theta: Array, flops: float) -> tuple[float, float
         columns = {"n_params": x, "n_tokens": log_c - x}
         with np.errstate(all="ignore"):
             y = result.law.log_loss_at(result.estimate.names, theta, columns, np.full(GRID, "all"))[0]
-        k = int(np.nanargmin(np.where(np.isfinite(y), y, np.inf)))
-        if not 0 < k < GRID - 1:
+        inner = np.flatnonzero((y[1:-1] < y[:-2]) & (y[1:-1] <= y[2:])) + 1  # a law may fall again far outside its runs
+        if not len(inner):
             return None
+        k = int(inner[np.argmin(y[inner])])
         centre, reach = float(x[k]), 4 * float(x[1] - x[0])
     left, middle, right = y[k - 1 : k + 2]
     shift = 0.5 * (left - right) / (left - 2 * middle + right) if left - 2 * middle + right > 0 else 0.0

@@ -124,13 +124,9 @@ def bootstrap(points: Points, result: FitResult, n_draws: int = 4000, *, seed: i
     sizes = size_groups(points) if result.shared is not None and result.shared.found else None
     clusters = pd.factorize(points.frame["run_id"])[0].astype(np.intp) if sizes is None else sizes
     theta = resolve(problem, objective, centred, pair_weights(clusters, n_draws, seed))
-    draws = theta @ problem.to_raw.T
-    return Bootstrap(
-        problem.names,
-        problem.is_log,
-        draws,
-        result.estimate.theta,
-        result.level,
-        seed,
-        "run" if sizes is None else "size",
-    )
+    draws, unit, reported = theta @ problem.to_raw.T, "run" if sizes is None else "size", result.law.reported
+    if reported is None:
+        return Bootstrap(problem.names, problem.is_log, draws, result.estimate.theta, result.level, seed, unit)
+    told, values = reported(result.estimate.theta), np.array([reported(one).values for one in draws])
+    plain = np.zeros(len(told.names), dtype=bool)
+    return Bootstrap(told.names, plain, values, told.values, result.level, seed, unit)

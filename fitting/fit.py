@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 
 from scalewright.fitting.errors import FittingError
 from scalewright.fitting.frame import AXES, PointRules, Points, check_points, log_axes, unknown
-from scalewright.fitting.intervals import interval_notes, intervals_of, size_groups, spread_out_over, stretch_of
+from scalewright.fitting.intervals import (
+    interval_notes,
+    intervals_of,
+    params_of,
+    size_groups,
+    spread_out_over,
+    stretch_of,
+)
 from scalewright.fitting.laws import LAWS, Law
 from scalewright.fitting.losses import total
 from scalewright.fitting.problem import APART, Problem, best_row, certify, held_at_bound, hold, solve, with_box
@@ -80,6 +87,8 @@ def _law(law: str | Law) -> Law:
 @single_threaded
 def fit_points(points: Points, law: Law, settings: FitSettings) -> FitResult:
     """Fit checked points; the function behind `fit`."""
+    if settings.profile == "auto" and not law.profiles:
+        settings = replace(settings, profile="never")
     objective = settings.resolve()
     problem, solution = _search(lay_out(points, law), law, settings)
     theta = solution.theta[best_row(solution)]
@@ -92,6 +101,7 @@ def fit_points(points: Points, law: Law, settings: FitSettings) -> FitResult:
     scores = Scores(jacobian[:, free], factor, residuals, objective)
     robust = spread_out_over(robust_covariance(scores, noise, settings.level, size_groups(points)), free)
     found = intervals_of(problem, objective, settings, theta, robust, noise)
+    params = params_of(law, found, settings, theta, robust, noise)
     raw = problem.to_raw
     return FitResult(
         law=law,
@@ -100,7 +110,7 @@ def fit_points(points: Points, law: Law, settings: FitSettings) -> FitResult:
         objective_value=total(objective, float(solution.value[best_row(solution)]), residuals),
         n=len(points),
         level=settings.level,
-        params=MappingProxyType(found.params),
+        params=MappingProxyType(params),
         methods=points.methods,
         certificate=certificate,
         provenance=provenance_of(points),
@@ -114,7 +124,7 @@ def fit_points(points: Points, law: Law, settings: FitSettings) -> FitResult:
             stretch_of(problem, robust),
         ),
         residuals=residuals,
-        warnings=_warnings(points, law, found.params, settings, certificate.at_bound),
+        warnings=_warnings(points, law, params, settings, certificate.at_bound),
         notes=interval_notes(problem, robust, noise, points),
         settings=settings,
         range=seen_range(points),

@@ -7,6 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from scalewright.fitting.frame import Points
+from scalewright.fitting.laws import Law
 from scalewright.fitting.losses import Objective
 from scalewright.fitting.problem import Problem, held_at_bound
 from scalewright.fitting.profile import ProfileRange, profile_range
@@ -16,6 +17,7 @@ from scalewright.fitting.settings import FitSettings
 from scalewright.fitting.uncertainty import Noise, profile_threshold, t_quantile
 
 Array = NDArray[np.float64]
+Params = dict[str, Parameter]
 
 FEW_RUNS = 5
 MUCH = 1.25  # times as uncertain as equal scatter would make it: worth a word
@@ -24,7 +26,7 @@ LOOSE_SE = 0.5  # standard error of a log coefficient beyond which its interval 
 
 @dataclass(frozen=True)
 class Intervals:
-    params: dict[str, Parameter]
+    params: Params
     alternatives: Array  # (n, n_theta) of the problem: fits at the ends of profiled intervals
 
 
@@ -52,6 +54,20 @@ def intervals_of(
             alternatives.append(ends.theta)
         params[name] = _parameter(problem, j, raw[j], t, spread[j], ends)
     return Intervals(params, np.concatenate(alternatives))
+
+
+def params_of(law: Law, found: Intervals, settings: FitSettings, theta: Array, robust: Robust, noise: Noise) -> Params:
+    """Return the parameters of the law's equation: the coordinates themselves, or what the law reports of them."""
+    if law.reported is None:
+        return {name: replace(one, shift=name in law.shifts) for name, one in found.params.items()}
+    told, t = law.reported(theta), t_quantile(settings.level, noise.df)
+    spread = np.sqrt(np.einsum("kp,pq,kq->k", told.jacobian, robust.covariance, told.jacobian).clip(min=0))
+    return {
+        name: _held(name, settings.fixed[name])
+        if name in settings.fixed
+        else Parameter(name, value, se, value - t * se, value + t * se, shift=name in law.shifts)
+        for name, value, se in zip(told.names, told.values.tolist(), spread.tolist(), strict=True)
+    }
 
 
 def _held(name: str, value: float) -> Parameter:

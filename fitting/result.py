@@ -29,8 +29,9 @@ LARGEST_LOG = 700.0
 
 
 def is_identified(low: float, high: float) -> bool:
-    """Whether an interval is narrow enough, a factor of ten, for the value in it to be worth printing."""
-    return bool(high <= WIDEST * low)
+    """Whether an interval excludes 0 and spans less than a factor of ten: then its value is worth printing."""
+    least, most = (low, high) if high > 0 else (-high, -low)
+    return bool(most <= WIDEST * least)
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Parameter:
 
     `one_sided` is None, "lower" (only `low` is a bound: the data allow any larger value), "upper" (only `high` is), or
     "none" (neither end is bounded). `interval` says where the ends come from: "robust", "profile" or "bootstrap".
+    `shift`: it stands in an exponent and may well be 0, so what counts is the width of its interval.
     """
 
     name: str
@@ -48,11 +50,13 @@ class Parameter:
     high: float
     one_sided: str | None = None
     interval: str = "robust"
+    shift: bool = False
 
     @property
     def identified(self) -> bool:
-        """Whether the data bound the parameter on both sides, to within a factor of ten."""
-        return self.one_sided is None and is_identified(self.low, self.high)
+        """Whether the data bound the parameter on both sides, to a factor of ten (a shift: of its exponential)."""
+        narrow = self.high - self.low <= math.log(WIDEST) if self.shift else is_identified(self.low, self.high)
+        return self.one_sided is None and narrow
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from fuzz.breaks import open_up
 from scalewright.db.engine import open_database
 from scalewright.orchestrator import cli
 from scalewright.orchestrator.files import write_json
-from scalewright.orchestrator.jobs.local import is_alive
+from scalewright.orchestrator.jobs.executors.here import is_alive
 from scalewright.orchestrator.jobs.observe import refresh
 from scalewright.orchestrator.jobs.records import Chunk, Started, read_chunks, runs_in
 from scalewright.orchestrator.runs.processes import Process

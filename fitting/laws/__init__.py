@@ -2,6 +2,7 @@
 
 from scalewright.fitting.laws.additive import AdditiveLaw, Term
 from scalewright.fitting.laws.broken import BROKEN
+from scalewright.fitting.laws.farseer import FARSEER
 from scalewright.fitting.laws.interface import Law
 from scalewright.fitting.laws.kaplan import KAPLAN
 from scalewright.fitting.laws.repeated import REPEATED
@@ -87,6 +88,7 @@ LAWS: dict[str, Law] = {
     "tokens": _TOKENS,
     "width-depth": _WIDTH_DEPTH,
     "kaplan": KAPLAN,
+    "farseer": FARSEER,
     "broken": BROKEN,
     "repeated-data": REPEATED,
 }

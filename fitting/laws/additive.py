@@ -41,6 +41,9 @@ class AdditiveLaw:
     terms: tuple[Term, ...]
     per_method: tuple[str, ...] = ()
     is_additive: bool = True  # one coordinate at its bound spoils the delta intervals of all others
+    profiles: bool = True
+    shifts: tuple[str, ...] = ()
+    reported: None = None
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -95,11 +98,6 @@ class AdditiveProblem:
     @property
     def n_points(self) -> int:
         return len(self.log_loss)
-
-    def log_terms(self, theta: Array) -> Array:
-        """Return log of every term, (batch, n_terms, n_points)."""
-        n_terms, n_points, n_theta = self.z.shape
-        return (theta @ self.z.reshape(-1, n_theta).T).reshape(len(theta), n_terms, n_points)
 
     @property
     def to_centred(self) -> Array:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scalewright.fitting.laws.interface import Reported
 from scalewright.fitting.losses import Objective, loss_terms
 from scalewright.fitting.problem import APART, spread_out
 from scalewright.fitting.solver import Box, Evaluate, Local
@@ -48,6 +49,8 @@ class ShapedLaw:
 
     For one seed, `basis` returns the functions of the points that the coefficients multiply and the target they should
     add up to, (n_points, n_coefficients) and (n_points,); `place` puts shapes and solved coefficients into theta.
+    A law whose coefficients are not linear gives its `starts` (n_starts, n_theta) for axes and log losses instead.
+    `reported` turns coordinates that are good to solve in into the parameters of the equation.
     """
 
     name: str
@@ -58,15 +61,23 @@ class ShapedLaw:
     coordinates: tuple[Shape, ...]
     value: Callable[[Theta, Columns], Theta]
     jacobian: Callable[[Theta, Columns], Theta]
-    basis: Callable[[Array, Columns, Array], tuple[Array, Array]]
-    place: Callable[[Array, Array, Columns], Array]
+    basis: Callable[[Array, Columns, Array], tuple[Array, Array]] | None = None
+    place: Callable[[Array, Array, Columns], Array] | None = None
+    starts: Callable[[Columns, Array], Array] | None = None
+    reported: Callable[[Array], Reported] | None = None
     per_method: tuple[str, ...] = ()
     levels: dict[str, int] = field(default_factory=dict)
     is_additive: bool = False
+    profiles: bool = True
+    shifts: tuple[str, ...] = ()
+
+    @property
+    def theta_names(self) -> tuple[str, ...]:
+        return tuple(c.name for c in self.coordinates)
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        return tuple(c.name for c in self.coordinates)
+        return self.theta_names if self.reported is None else self.reported(np.ones(len(self.coordinates))).names
 
     def n_parameters(self, n_methods: int) -> int:
         """Count the coordinates of theta; the same for any number of methods."""
@@ -107,7 +118,7 @@ class ShapedProblem:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return self.law.parameters
+        return self.law.theta_names
 
     @property
     def is_log(self) -> NDArray[np.bool_]:
@@ -169,8 +180,11 @@ class ShapedProblem:
 
     def seeds(self, n_keep: int = 8, apart: float = APART) -> Array:
         """Return the best starts of the grid over shapes, coefficients projected out, (n_keep, n_theta)."""
-        grids = [c.grid for c in self.law.coordinates if c.grid]
-        starts = np.array([self._project(np.array(point)) for point in product(*grids)])
+        if self.law.starts is not None:
+            starts = self.law.starts(self.columns, self.log_loss)
+        else:
+            grids = [c.grid for c in self.law.coordinates if c.grid]
+            starts = np.array([self._project(np.array(point)) for point in product(*grids)])
         starts = np.clip(starts, self.box.lower, self.box.upper)
         with np.errstate(all="ignore"):
             squares = ((self.law.value(starts, self.columns) - self.log_loss) ** 2).sum(axis=1)
@@ -178,6 +192,7 @@ class ShapedProblem:
 
     def _project(self, shapes: Array) -> Array:
         """Solve for the coefficients in relative least squares at one grid point of shapes."""
+        assert self.law.basis is not None and self.law.place is not None, self.law.name
         basis, target = self.law.basis(shapes, self.columns, self.log_loss)
         relative = basis / target[:, None]
         solved = np.linalg.lstsq(relative, np.ones(len(target)), rcond=1e-10)[0]

@@ -80,6 +80,7 @@ class Fitted:
     fit_id: str
     held_out: "pd.DataFrame"
     flops: float | None = None  # the largest compute among the runs that entered
+    advice: str | None = None  # another law that tells the dearest runs better
 
 
 def fit_as_asked(study: Study, experiment: str, request: FitRequest) -> tuple[Fitted, ...]:
@@ -100,8 +101,18 @@ def fit_as_asked(study: Study, experiment: str, request: FitRequest) -> tuple[Fi
         result = fit_group(group, request)
         fit_id = record_result(database, experiment, result, label=label)
         most = result.range.get("flops", (0.0, None))[1]
-        fitted.append(Fitted(label, result, fit_id, predict(result, label, held_out), most))
+        fitted.append(Fitted(label, result, fit_id, predict(result, label, held_out), most, advice(group, request)))
     return tuple(fitted)
+
+
+def advice(points: "Points", request: FitRequest) -> str | None:
+    """Name a law that tells the dearest runs better; None too where the person holds parameters of their own law."""
+    from scalewright.fitting.rivals import better_law
+
+    if request.fixed or request.bounds or request.above < 1:
+        return None
+    found = better_law(points, request.law)
+    return None if found is None else found.sentence
 
 
 def read_runs(study: Study, experiment: str, holdout: str = "exclude", loss: str = "loss_nats") -> "pd.DataFrame":
@@ -292,6 +303,7 @@ def to_json(fitted: Fitted, request: FitRequest) -> dict[str, Any]:
         "scatter": result.estimate.noise.sigma,
         "warnings": list(result.warnings),
         "interval_notes": list(result.notes),
+        "advice": fitted.advice,
         "fixed": dict(request.fixed),
         "bounds": {name: list(ends) for name, ends in request.bounds.items()},
         "above": request.above,

@@ -189,6 +189,7 @@ def certificate_lines(fitted: Fitted) -> Sequence[str]:
     lines += [f"intervals: {note}" for note in result.notes]
     lines += [f"left out {exclusion.run_id}: {exclusion.reason}" for exclusion in result.excluded]
     lines += [held_out_line(row) for row in fitted.held_out.to_dict("records")]
+    lines += [f"advice: {fitted.advice}"] if fitted.advice else []
     return lines + [f"note: {warning}" for warning in result.warnings]
 
 

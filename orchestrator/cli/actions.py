@@ -37,6 +37,7 @@ def submit_file(
     file: Path, *, executor: str | None, dry_run: bool, max_parallel: int | None, payload: str
 ) -> Iterator[str]:
     """Plan the file, record it, and submit what is to be done; yields what happened, line by line."""
+    from scalewright.orchestrator.jobs.executors.executor import find_executor
     from scalewright.orchestrator.plan.make import plan_file, record
     from scalewright.orchestrator.report.bill import print_plan, show_documents
 
@@ -50,7 +51,7 @@ def submit_file(
     yield from say_talk(study)
     receipt = submit_plan(plan, study, order)
     yield describe(receipt, order.executor)
-    if order.executor == "debug":  # its jobs ran right here and are over
+    if find_executor(order.executor).in_process:  # its jobs are over
         yield from say_talk(study)
     yield state_line(study, plan.experiment.name)
 
@@ -68,11 +69,11 @@ def submit_plan(plan: "Plan", study: Study, order: "Order") -> "Receipt":
 
 def preview(plan: "Plan", study: Study, order: "Order") -> Iterator[str]:
     """Say which jobs a submission would make, as far as the database knows now."""
-    from scalewright.orchestrator.jobs.submit import make_packs, n_free_cores
+    from scalewright.orchestrator.jobs.submit import make_packs
     from scalewright.orchestrator.report.format import duration
 
     runs = [run for run in plan.runs if plan.states.get(run.run_id, "planned") in ("planned", "interrupted")]
-    packs = make_packs(study, runs, order, n_free_cores(study))
+    packs = make_packs(study, runs, order)
     where = f"would go into {len(packs)} {order.executor} jobs"
     yield f"{len(runs)} of {len(plan.runs)} runs {where}; nothing was submitted"
     for profile in dict.fromkeys(pack.profile_name for pack in packs):

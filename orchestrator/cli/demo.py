@@ -31,7 +31,7 @@ def run_demo(file: Path) -> int:
     order = order_of(plan, executor="local", max_parallel=None, payload="train")
     try:
         receipt = submit_plan(plan, study, order)
-        print(describe(receipt, "local"), file=sys.stderr)
+        print(describe(receipt, order.executor), file=sys.stderr)
         follow_to_the_end(study, plan.experiment.name)
     except KeyboardInterrupt:
         return pause(study)
@@ -56,10 +56,10 @@ def follow_to_the_end(study: Study, experiment: str) -> None:
 
 def pause(study: Study) -> int:
     """Stop the jobs at a checkpoint, say one line."""
-    from scalewright.orchestrator.jobs.control import pause_local_jobs
+    from scalewright.orchestrator.jobs.executors.local import pause_jobs
 
     print("\nscalewright: stopping at a checkpoint ...", end=" ", file=sys.stderr, flush=True)
-    n_jobs = pause_local_jobs(study)
+    n_jobs = pause_jobs(study)
     print(f"{n_jobs} jobs stopped; nothing is lost, the same command goes on from here", file=sys.stderr)
     return INTERRUPTED
 

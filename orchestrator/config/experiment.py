@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 from scalewright.orchestrator.config import values
 from scalewright.orchestrator.config.axes import Group, Groups, Selectors
 from scalewright.orchestrator.config.rates import RateRule
-from scalewright.orchestrator.config.resources import Executor, Resources, Retry
+from scalewright.orchestrator.config.resources import DEFAULT_EXECUTOR, Executor, Resources, Retry
 from scalewright.orchestrator.config.section import (
     Budget,
     Count,
@@ -197,7 +197,7 @@ class Experiment(Section):
     checkpoint_every_s: Duration = Field(default=60.0, alias="checkpoint_every")
     compile: Truth = False
     database: Text | None = None
-    executor: Executor = "local"
+    executor: Executor = DEFAULT_EXECUTOR
     resources: Resources = Resources()
     max_parallel: Count | None = None
     retry: Retry = Retry()

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
@@ -19,8 +20,23 @@ from scalewright.orchestrator.config.section import (
     read_options,
 )
 from scalewright.orchestrator.config.values import choose, read_duration_s, read_positive_count, show
+from scalewright.orchestrator.runs.run_files import ERRORS_ALLOWED, HANG_S, SAME_ERROR_RUNS
 
-EXECUTORS = ("local", "slurm", "debug")
+
+@dataclass(frozen=True)
+class ExecutorFacts:
+    """What plans and their bill know of an executor. shares_cores: its jobs share the cores of this machine."""
+
+    shares_cores: bool = False
+
+
+# What each does lies in the module of its name in orchestrator/jobs/executors.
+EXECUTORS: dict[str, ExecutorFacts] = {
+    "local": ExecutorFacts(shares_cores=True),
+    "slurm": ExecutorFacts(),
+    "debug": ExecutorFacts(),
+}
+DEFAULT_EXECUTOR = "local"
 
 
 def read_time(value: Any) -> float | None:
@@ -151,13 +167,13 @@ class Resources(Section):
 class Retry(Section):
     """How often a run is tried again. Attempts that advanced tokens are free; `errors` counts those that did not."""
 
-    errors: Whole = 1
-    same_error: Count = 5
-    hang_s: Duration = Field(default=1800.0, alias="hang")
+    errors: Whole = ERRORS_ALLOWED
+    same_error: Count = SAME_ERROR_RUNS
+    hang_s: Duration = Field(default=HANG_S, alias="hang")
 
 
 def read_executor(value: Any) -> str:
-    return choose(value, EXECUTORS, "executor")
+    return choose(value, list(EXECUTORS), "executor")
 
 
 Executor = Annotated[str, BeforeValidator(read_executor)]

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from scalewright.orchestrator.files import usable, write_json
-from scalewright.orchestrator.jobs import slurm_commands
 from scalewright.orchestrator.jobs.lanes import run_lanes
 from scalewright.orchestrator.jobs.records import BatchStopped, Failed, Finished, Hangs, Pack, Started, runs_in
+from scalewright.orchestrator.jobs.restarts import HANG_EXIT_CODE, job_name, restarts_of_job
 from scalewright.orchestrator.jobs.snapshot import check_snapshot
 from scalewright.orchestrator.runs import signals
 from scalewright.orchestrator.runs.job_environment import job_place
@@ -35,8 +35,6 @@ from scalewright.orchestrator.train.tasks import rank_of_task
 
 PAYLOADS = {"train": "scalewright.orchestrator.jobs.job", "debug": "scalewright.orchestrator.jobs.debug_payload"}
 INLINE = "SCALEWRIGHT_INLINE"
-HANG_EXIT_CODE = 75
-LOCAL_REQUEUE_CODE = 144  # on which submitit's local controller starts a job again
 ERROR_KEY_CHARACTERS = 200
 REQUEUE_WAITS_S = (1.0, 5.0, 15.0)
 EARLY_TICK_S = 0.25
@@ -176,7 +174,7 @@ def conclude(job_dir: Path, pack: Pack, outcomes: dict[str, str]) -> None:
     """
     open_runs = [run_dir for run_dir in map(Path, pack.runs) if reason_to_skip(job_dir.parent, pack, run_dir) is None]
     if signals.requested() and open_runs:
-        if not taken_away():
+        if not restarts_of_job().taken_away():
             requeue("asked to end")
         return
     retry = [run_dir for run_dir in open_runs if outcomes.get(run_dir.name) == "failed"]
@@ -201,8 +199,7 @@ def requeue(why: str) -> None:
     its user ended it.
     """
     handler = signals.saved(signal.SIGUSR2)
-    local = os.environ.get("SUBMITIT_EXECUTOR") != "slurm"
-    if not callable(handler) or (local and signals.requested()):
+    if not callable(handler) or (restarts_of_job().ends_when_asked and signals.requested()):
         return
     say(f"scalewright: this job will be started again ({why})")
     for half_written in Path(os.environ["SUBMITIT_FOLDER"]).glob(f"{job_name()}_submitted.pkl.save_tmp"):
@@ -215,15 +212,9 @@ def requeue(why: str) -> None:
     handler(signal.SIGUSR2, None)
 
 
-def taken_away() -> bool:
-    """Tell whether a person took this job away: the signal is that of a preemption, and a requeue would undo it."""
-    under_slurm = os.environ.get("SUBMITIT_EXECUTOR") == "slurm"
-    return under_slurm and slurm_commands.is_cancelled(job_name(), int(job_place()["restart"]))
-
-
 def leave_before_training(pack: Pack) -> None:
     """End a local job that is asked to end while it still imports its libraries: there is nothing to save yet."""
-    while os.environ.get("SUBMITIT_EXECUTOR") != "slurm" and not has_begun(pack):
+    while restarts_of_job().ends_when_asked and not has_begun(pack):
         if signals.requested():
             os._exit(0)
         time.sleep(EARLY_TICK_S)
@@ -246,21 +237,7 @@ def watch_for_hang(job_dir: Path, pack: Pack) -> None:
             break
     say(f"scalewright: no sign of life for {pack.hang_s:.0f} s: this job hangs; where:")
     faulthandler.dump_traceback(all_threads=True)
-    os._exit(restart_code() if hangs_seen(job_dir) <= pack.retry["errors"] else HANG_EXIT_CODE)
-
-
-def restart_code() -> int:
-    """Have this job started again, and return the code to exit with; for a process whose main thread hangs."""
-    if os.environ.get("SUBMITIT_EXECUTOR") != "slurm":
-        return LOCAL_REQUEUE_CODE
-    subprocess.run(["scontrol", "requeue", job_name()], check=False, timeout=60)
-    return HANG_EXIT_CODE
-
-
-def job_name() -> str:
-    """Name this job as submitit and SLURM do: `array_task`, or the plain id."""
-    place = job_place()
-    return str(place["job_id"]) if place["array_task"] is None else f"{place['job_id']}_{place['array_task']}"
+    os._exit(restarts_of_job().after_hang() if hangs_seen(job_dir) <= pack.retry["errors"] else HANG_EXIT_CODE)
 
 
 def hangs_seen(job_dir: Path) -> int:

@@ -1,10 +1,9 @@
-"""What a person may do to runs that were planned or submitted: cancel, hold, pause, and take it back.
+"""What a person may do to runs that were planned or submitted: cancel, hold, and take it back.
 
 A wish is a stop file in the run directory, so that it outlives this process and reaches every machine; a run that
 trains stops at its next checkpoint. Knows the database, the run directories and the executors.
 """
 
-import signal
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,16 +14,14 @@ from scalewright.db.engine import Database
 from scalewright.db.run_states import IN_A_JOB
 from scalewright.db.store import set_run_states
 from scalewright.orchestrator.files import is_there, write_json
-from scalewright.orchestrator.jobs import local, slurm_commands
-from scalewright.orchestrator.jobs.records import Chunk, read_chunks, runs_in
+from scalewright.orchestrator.jobs.executors.executor import find_executor
+from scalewright.orchestrator.jobs.records import Job, read_chunks, runs_in
 from scalewright.orchestrator.runs.journal import attempts_in
 from scalewright.orchestrator.runs.records import Again, Stop, Why
 from scalewright.orchestrator.study import Study
 
 IDLE = frozenset({"planned", "interrupted", "failed", "unknown", "held", "cancelled"})
 WISHES = {"cancel": "cancelled", "hold": "held"}
-PAUSE_S = 60.0
-CANCEL_WAIT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -74,55 +71,29 @@ def states_of(database: Database, run_ids: Sequence[str]) -> dict[str, str]:
 
 
 def stop_jobs(study: Study, run_ids: set[str], *, now: bool) -> tuple[set[str], str]:
-    """Reach the jobs of runs; return the runs whose job will not start any more, and what went wrong."""
-    on_slurm: dict[str, set[str]] = {}
-    for chunk, pack, runs in packs_with(study, run_ids):
-        if not all(run.name in run_ids or is_over(run) for run in runs):
-            continue  # the job goes on with its other runs; the stop file reaches those meant
-        job = chunk.job_of(pack)
-        if chunk.executor != "slurm":
-            local.end_jobs(chunk, study.jobs_dir, pack, signal.SIGKILL if now else signal.SIGTERM)
-        elif job is not None:
-            on_slurm[job] = {run.name for run in runs} & run_ids
-    ended, trouble = take_out_of_queue(set(on_slurm), now=now) if on_slurm else (set(), "")
-    return {run_id for job in ended for run_id in on_slurm[job]}, trouble
+    """Reach the jobs of runs; return the runs whose job will not start any more, and what went wrong.
+
+    A job that has other runs too goes on with those; the stop file reaches the ones meant.
+    """
+    jobs: dict[str, list[Job]] = {}
+    for job in jobs_with(study, run_ids):
+        if all(run.name in run_ids or is_over(run) for run in job.runs):
+            jobs.setdefault(job.chunk.executor, []).append(job)
+    ended = [find_executor(name).end(study.jobs_dir, mine, now=now) for name, mine in jobs.items()]
+    waiting = {run.name for one in ended for job in one.jobs for run in job.runs}
+    return waiting & run_ids, "; ".join(one.trouble for one in ended if one.trouble)
 
 
-def packs_with(study: Study, run_ids: set[str]) -> Iterator[tuple[Chunk, str, list[Path]]]:
+def jobs_with(study: Study, run_ids: set[str]) -> Iterator[Job]:
     for chunk in read_chunks(study.jobs_dir):
         for pack in chunk.packs:
             runs = runs_in(study.jobs_dir, chunk.submission_id, pack)
             if any(run.name in run_ids for run in runs):
-                yield chunk, pack, runs
+                yield Job(chunk, pack, runs)
 
 
 def is_over(run_dir: Path) -> bool:
     return is_there(run_dir / "DONE.json")
-
-
-def take_out_of_queue(jobs: set[str], *, now: bool) -> tuple[set[str], str]:
-    """Cancel the jobs that wait, with `now` those that run too; return those out of the queue, and why others are not.
-
-    Each is named by itself: `scancel --state=PENDING ARRAY_i` takes every waiting element of the array with it (22.05).
-    """
-    reply, queue = slurm_commands.squeue()
-    if not reply.ok:
-        return set(), f"the cluster was not asked to cancel anything, it does not answer ({reply.error})"
-    chosen = {one.job for one in queue if one.job in jobs and (now or one.state == "PENDING")}
-    if not chosen:
-        return set(), ""
-    refused = slurm_commands.scancel(sorted(chosen))
-    deadline = time.monotonic() + CANCEL_WAIT_S
-    while time.monotonic() < deadline:
-        reply, queue = slurm_commands.squeue()
-        left = {one.job for one in queue if one.job in chosen and one.state in ("PENDING", "RUNNING", "COMPLETING")}
-        if not reply.ok:
-            left = chosen
-        if not left:
-            return chosen, ""
-        time.sleep(0.2)
-    why = refused or reply.error or f"still there {CANCEL_WAIT_S:.0f} s after scancel"
-    return chosen - left, f"{len(left)} jobs were not cancelled ({why})"
 
 
 def take_back(target: Target, states: Iterable[str]) -> int:
@@ -140,18 +111,3 @@ def take_back(target: Target, states: Iterable[str]) -> int:
             (run_id, "interrupted" if n_attempts else "planned", "asked for again by its user", {"by": "user"})
         )
     return set_run_states(target.database, changes)
-
-
-def pause_local_jobs(study: Study, wait_s: float = PAUSE_S) -> int:
-    """Ask this machine's jobs of a study to end at a checkpoint and wait until they have.
-
-    Return how many there were.
-    """
-    mine = [chunk for chunk in read_chunks(study.jobs_dir) if chunk.executor == "local"]
-    jobs = [(chunk, pack) for chunk in mine for pack in chunk.packs if local.is_alive(chunk, study.jobs_dir, pack)]
-    for chunk, pack in jobs:
-        local.end_jobs(chunk, study.jobs_dir, pack)
-    deadline = time.monotonic() + wait_s
-    while time.monotonic() < deadline and any(local.is_alive(chunk, study.jobs_dir, pack) for chunk, pack in jobs):
-        time.sleep(0.1)
-    return len(jobs)

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from scalewright.orchestrator.files import require
-from scalewright.orchestrator.jobs import local
 from scalewright.orchestrator.jobs import slurm_commands as commands
 from scalewright.orchestrator.jobs.doctor_probe import Probe
+from scalewright.orchestrator.jobs.executors import local
 
 GOOD, NOTE, BAD = "ok", "note", "bad"
 COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "srun")

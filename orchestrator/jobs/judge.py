@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from scalewright.orchestrator.jobs.records import Chunk
 from scalewright.orchestrator.runs.run_files import RunFacts, last_line
 
 GRACE_S = 120.0
@@ -31,6 +32,15 @@ class JobFacts:
     ended_at: float | None = None
     by_user: bool = False
     contradiction: str = ""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """Facts by (chunk uuid, pack), the chunks as they are now, and what a person should be told."""
+
+    facts: dict[tuple[str, str], JobFacts]
+    chunks: list[Chunk]
+    talk: list[str]
 
 
 @dataclass(frozen=True)

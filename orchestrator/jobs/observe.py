@@ -15,10 +15,9 @@ from scalewright.db.frames import claims, strays
 from scalewright.db.run_states import MAYBE_IN_A_JOB
 from scalewright.db.store import claim_runs, set_run_states
 from scalewright.orchestrator.files import Broken, is_there, read, usable
-from scalewright.orchestrator.jobs import local
-from scalewright.orchestrator.jobs import slurm_states as slurm_facts
 from scalewright.orchestrator.jobs.carrier import say_finished
-from scalewright.orchestrator.jobs.judge import Claim, JobFacts, Verdict, judge
+from scalewright.orchestrator.jobs.executors.executor import find_executor
+from scalewright.orchestrator.jobs.judge import Claim, JobFacts, Looked, Verdict, judge
 from scalewright.orchestrator.jobs.records import (
     BatchStopped,
     Chunk,
@@ -78,18 +77,17 @@ def observe(study: Study, database: Database) -> Look:
     claimed |= {run_id: (state, "") for run_id, state in lonely.items()}
     if not claimed:
         return Look([], [])
-    chunks = chunks_to_look_at(study, claimed)
-    facts, chunks, talk = job_facts(study, chunks)
+    looked = ask_executors(study, chunks_to_look_at(study, claimed))
     verdicts: list[Verdict] = []
-    for chunk in chunks:
-        found, n_open = judge_chunk(study, chunk, facts, claimed)
+    for chunk in looked.chunks:
+        found, n_open = judge_chunk(study, chunk, looked.facts, claimed)
         verdicts += found
         if n_open == 0 and not chunk.closed:
             close(study, chunk)
-    left, copies = abandoned(study, claimed, chunks)
+    left, copies = abandoned(study, claimed, looked.chunks)
     verdicts += left
     set_run_states(database, [(one.run_id, one.state, one.reason, one.evidence) for one in verdicts])
-    return Look(verdicts, talk + copies + batch_messages(study, chunks))
+    return Look(verdicts, looked.talk + copies + batch_messages(study, looked.chunks))
 
 
 def take_in(study: Study, database: Database) -> dict[str, str]:
@@ -132,34 +130,14 @@ def chunks_to_look_at(study: Study, claimed: Mapping[str, tuple[str, str]]) -> l
     return [chunk for chunk in chunks if not chunk.closed or chunk.submission_id in alive]
 
 
-def job_facts(study: Study, chunks: Sequence[Chunk]) -> tuple[dict[tuple[str, str], JobFacts], list[Chunk], list[str]]:
-    """Ask each executor once; chunks whose job was found in the meantime come back adopted."""
-    facts: dict[tuple[str, str], JobFacts] = {}
-    on_slurm = [chunk for chunk in chunks if chunk.executor == "slurm"]
-    here = [chunk for chunk in chunks if chunk.executor != "slurm"]
-    for chunk in here:
-        facts |= {(chunk.uuid, pack): local_facts(study, chunk, pack) for pack in chunk.packs}
-    if not on_slurm:
-        return facts, here, []
-    found = slurm_facts.look(study.jobs_dir, on_slurm)
-    return facts | found.facts, here + found.chunks, found.talk
-
-
-def local_facts(study: Study, chunk: Chunk, pack: str) -> JobFacts:
-    """Tell what a job of this machine does; one that was never started waits while its submitter lives."""
-    if pack not in chunk.jobs:
-        alive = chunk.submitter is not None and chunk.submitter.is_alive()
-        return JobFacts("pending") if alive else JobFacts("ended", "", "it was never started")
-    alive = local.is_alive(chunk, study.jobs_dir, pack)
-    if alive is None:
-        return JobFacts(
-            "unreachable",
-            reason=f"its processes are on {chunk.submitter.host if chunk.submitter else 'another machine'}",
-        )
-    if alive:
-        return JobFacts("running")
-    trouble = local.start_trouble(chunk, study.jobs_dir, pack)
-    return JobFacts("ended", "FAILED", trouble) if trouble else JobFacts("ended", "", "its process is gone")
+def ask_executors(study: Study, chunks: Sequence[Chunk]) -> Looked:
+    """Ask each executor once; chunks whose job was found in the meantime come back with it."""
+    whole = Looked({}, [], [])
+    for name in dict.fromkeys(chunk.executor for chunk in chunks):
+        mine = [chunk for chunk in chunks if chunk.executor == name]
+        one = find_executor(name).look(study.jobs_dir, mine)
+        whole = Looked(whole.facts | one.facts, whole.chunks + one.chunks, whole.talk + one.talk)
+    return whole
 
 
 def judge_chunk(

@@ -6,14 +6,15 @@ study, and a submission knows in which study it was made: a copy of the study ha
 """
 
 import os
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from scalewright.orchestrator.config.resources import EXECUTORS
 from scalewright.orchestrator.files import Broken, read, require, usable, write_json
 from scalewright.orchestrator.runs.processes import Process
+from scalewright.orchestrator.runs.run_files import ERRORS_ALLOWED, HANG_S, SAME_ERROR_RUNS
 
 PACK_FORMAT = 2
 
@@ -107,8 +108,8 @@ class Pack:
     threads: int = 1
     devices: int = 1
     lanes: int = 1
-    retry: dict[str, int] = field(default_factory=lambda: {"errors": 1, "same_error": 5})
-    hang_s: float = 1800.0
+    retry: dict[str, int] = field(default_factory=lambda: {"errors": ERRORS_ALLOWED, "same_error": SAME_ERROR_RUNS})
+    hang_s: float = HANG_S
     notify: str | None = None
     format: int = PACK_FORMAT
 
@@ -176,17 +177,26 @@ class Chunk:
         return replace(self, job_id=job_id, cluster=cluster)
 
     def job_of(self, pack: str) -> str | None:
-        """Name the job of a pack as the executor does: `array_task` on SLURM, a pid on this machine."""
-        if self.executor != "slurm":
-            job = self.jobs.get(pack)
-            return str(job.pid) if job else None
+        """Name the job of a pack as the executor does: a pid on this machine, `array_task` on SLURM."""
+        if pack in self.jobs:
+            return str(self.jobs[pack].pid)
         if self.job_id is None:
             return None
         return self.job_id if len(self.packs) == 1 else f"{self.job_id}_{self.packs.index(pack)}"
 
+
+@dataclass(frozen=True)
+class Job:
+    """One job: its chunk, its pack, and the directories of its runs where somebody asked for these."""
+
+    chunk: Chunk
+    pack: str
+    runs: list[Path] = field(default_factory=list)
+
     @property
-    def age_s(self) -> float:
-        return time.time() - self.created
+    def name(self) -> str | None:
+        """Its name at its executor, None before it has one."""
+        return self.chunk.job_of(self.pack)
 
 
 def chunk_path(jobs_dir: Path, submission_id: str, uuid: str) -> Path:
@@ -207,7 +217,14 @@ def read_chunks(jobs_dir: Path, *, closed: bool = False) -> list[Chunk]:
 def all_chunks(jobs_dir: Path) -> list[Chunk | Broken]:
     paths = sorted(jobs_dir.glob("*/chunk-*.json"))
     found = (read(path, Chunk, uuid=path.stem.removeprefix("chunk-"), submission_id=path.parent.name) for path in paths)
-    return [one for one in found if one is not None]
+    return [known(one, path) for one, path in zip(found, paths, strict=True) if one is not None]
+
+
+def known(chunk: Chunk | Broken, path: Path) -> Chunk | Broken:
+    """Return a chunk whose jobs can be asked for; another version may have executors that this one does not."""
+    if isinstance(chunk, Broken) or chunk.executor in EXECUTORS:
+        return chunk
+    return Broken(path, f"{chunk.executor} is no executor of this version ({', '.join(EXECUTORS)})")
 
 
 def broken_files(jobs_dir: Path) -> dict[str, Broken]:

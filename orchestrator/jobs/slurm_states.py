@@ -12,9 +12,9 @@ from pathlib import Path
 
 from scalewright.orchestrator.files import is_there, read_text
 from scalewright.orchestrator.jobs import slurm_commands as commands
-from scalewright.orchestrator.jobs.judge import GRACE_S, JobFacts
+from scalewright.orchestrator.jobs.judge import GRACE_S, JobFacts, Looked
 from scalewright.orchestrator.jobs.records import Chunk
-from scalewright.orchestrator.jobs.slurm import NEVER_SUBMITTED_S, adopt
+from scalewright.orchestrator.jobs.slurm_arrays import NEVER_SUBMITTED_S, adopt
 
 WAITING = frozenset(
     {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
@@ -32,15 +32,6 @@ LOG_CHARACTERS = 20_000
 OUT_OF_MEMORY = re.compile(r"exceeded memory limit|oom[-_ ]kill|out of memory", re.IGNORECASE)
 # Ends after which SLURM may start the job again: final only when the queue no longer has it.
 BEFORE_A_RESTART = frozenset({"REQUEUED", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "REVOKED"})
-
-
-@dataclass(frozen=True)
-class Looked:
-    """Facts by (chunk uuid, pack), the chunks as they are now, and what a person should be told."""
-
-    facts: dict[tuple[str, str], JobFacts]
-    chunks: list[Chunk]
-    talk: list[str]
 
 
 def look(jobs_dir: Path, chunks: Sequence[Chunk], now: float | None = None) -> Looked:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalewright.orchestrator.config.resources import EXECUTORS
 from scalewright.orchestrator.plan.bill import BillRow, Plan, bill
 from scalewright.orchestrator.report.format import duration, short_count
 from scalewright.orchestrator.report.tables import print_json, print_rows
@@ -99,7 +100,7 @@ def at_once(plan: Plan) -> str:
     """Say how long the runs take side by side on this machine; a cluster decides that itself."""
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     n_jobs = min(n_cores, plan.experiment.max_parallel or n_cores, len(plan.to_do))
-    if plan.experiment.executor != "local" or n_jobs < 2:
+    if not EXECUTORS[plan.experiment.executor].shares_cores or n_jobs < 2:
         return ""
     return f", {duration(plan.wall_s / n_jobs)} with {n_jobs} at once"
 

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.runs.run_files import ERRORS_ALLOWED
 
 
 class Record(BaseModel):
@@ -83,7 +84,7 @@ class Settings(Record):
     profile: str = ""
     label: str = ""
     lr_rule: str = ""
-    errors_allowed: int = 1
+    errors_allowed: int = ERRORS_ALLOWED
 
     def to_dict(self) -> dict[str, Any]:
         return self.model_dump(mode="json")

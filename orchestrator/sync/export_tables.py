@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from scalewright.db.engine import Database, open_database
 from scalewright.orchestrator.errors import UserError
@@ -68,7 +68,3 @@ def export_database(db: Database, target: Path) -> str:
         return f"{backup(db, target)}: a copy of {db.name}"
     counts = copy_database(db, open_database(target))
     return f"{target}: {sum(counts.values())} rows from {db.name}"
-
-
-def print_csv(frame: "pd.DataFrame", stream: TextIO) -> None:
-    frame.to_csv(stream, index=False)

@@ -12,6 +12,24 @@ def chinchilla(n_params, n_tokens, truth=TRUTH):
     return truth["E"] + truth["A"] * n_params ** -truth["alpha"] + truth["B"] * n_tokens ** -truth["beta"]
 
 
+FARSEER = {"s": 40.0, "q": -0.22, "S": 0.3, "B": 88.0, "b": -0.1, "Q": -5.0, "A": -0.124, "a": 0.123, "E": 0.424}
+
+
+def farseer(n_params, n_tokens, t=FARSEER):
+    """L = exp(s N^q + S) + exp(B N^b + Q) D^(-exp(A N^a + E)), straight from the equation."""
+    floor = np.exp(t["s"] * n_params ** t["q"] + t["S"])
+    exponent = np.exp(t["A"] * n_params ** t["a"] + t["E"])
+    return floor + np.exp(t["B"] * n_params ** t["b"] + t["Q"]) * n_tokens**-exponent
+
+
+def farseer_grid(n_sizes=10, n_budgets=8, *, noise=0.0, seed=0):
+    """Sizes and budgets whose losses follow Farseer's law, with log-normal noise."""
+    n = np.repeat(np.geomspace(2e8, 6e9, n_sizes), n_budgets)
+    d = np.tile(np.geomspace(2e9, 1e11, n_budgets), n_sizes)
+    scatter = np.exp(noise * np.random.default_rng(seed).normal(size=len(n)))
+    return pd.DataFrame({"n_params": n, "n_tokens": d, "loss_nats": farseer(n, d) * scatter})
+
+
 def grid(n_sizes=7, n_ratios=5, *, noise=0.0, seed=0, truth=TRUTH, **columns):
     """A full grid of sizes and tokens per parameter with log-normal noise."""
     n = np.repeat(np.geomspace(3e7, 6e9, n_sizes), n_ratios)

@@ -90,7 +90,7 @@ def test_gradient_and_hessian_agree_with_a_complex_step_on_the_equations(law, ob
     np.testing.assert_allclose(local.hessian[0], hessian, rtol=1e-6, atol=1e-7 * np.abs(hessian).max())
 
 
-@pytest.mark.parametrize("law", ["kaplan", "broken", "repeated-data"])
+@pytest.mark.parametrize("law", ["kaplan", "broken", "repeated-data", "farseer"])
 def test_the_jacobian_of_a_shaped_law_agrees_with_a_complex_step_on_its_value(law):
     rng = np.random.default_rng(5)
     tokens = rng.uniform(20, 26, 30)
@@ -104,6 +104,7 @@ def test_the_jacobian_of_a_shaped_law_agrees_with_a_complex_step_on_its_value(la
         "kaplan": [32.0, 0.076, 31.0, 0.095],
         "broken": [0.4, 3.4, 0.05, 0.1, 43.0, -0.2],
         "repeated-data": [0.6, 6.2, 0.35, 7.3, 0.36, 2.7, 1.6],
+        "farseer": [0.5, -0.08, 0.17, 8.0, -1.0, -0.1, -0.8, -0.1, 0.12],
     }[law]
     at = np.array([theta])
     jacobian = LAWS[law].jacobian(at, columns)[0]

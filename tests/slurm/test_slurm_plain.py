@@ -5,7 +5,7 @@ from cluster import PATIENCE_S, wait_until
 from slurm_site import Site
 
 from scalewright.orchestrator.jobs import slurm_commands
-from scalewright.orchestrator.jobs.slurm import check_reachable
+from scalewright.orchestrator.jobs.slurm_arrays import check_reachable
 
 pytestmark = pytest.mark.xdist_group("slurm")
 

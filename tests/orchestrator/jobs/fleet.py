@@ -7,7 +7,7 @@ from scalewright.db import store
 from scalewright.db.engine import open_database
 from scalewright.orchestrator.cli.selection import Target
 from scalewright.orchestrator.files import require, write_json
-from scalewright.orchestrator.jobs import local
+from scalewright.orchestrator.jobs.executors.here import is_alive
 from scalewright.orchestrator.jobs.observe import refresh
 from scalewright.orchestrator.jobs.records import Started, read_chunks
 from scalewright.orchestrator.jobs.submit import Order, submit
@@ -82,7 +82,7 @@ class Fleet:
 
     def jobs_alive(self):
         chunks = list(read_chunks(self.study.jobs_dir, closed=True))
-        return [pack for one in chunks for pack in one.packs if local.is_alive(one, self.study.jobs_dir, pack)]
+        return [pack for one in chunks for pack in one.packs if is_alive(one, self.study.jobs_dir, pack)]
 
     def job_process(self, pack="p0000"):
         record = next(iter(self.study.jobs_dir.glob(f"*/{pack}/started.json")))

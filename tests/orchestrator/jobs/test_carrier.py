@@ -3,7 +3,7 @@
 import pytest
 
 from scalewright.orchestrator.files import write_json
-from scalewright.orchestrator.jobs import carrier
+from scalewright.orchestrator.jobs import carrier, slurm_commands
 from scalewright.orchestrator.jobs.records import Pack
 from scalewright.orchestrator.runs.journal import Journal
 from scalewright.orchestrator.runs.records import Done, Identity, SpecFile
@@ -62,7 +62,7 @@ def test_a_run_that_another_attempt_took_over_is_no_reason_to_start_again(pack):
 def test_a_job_asked_to_end_starts_again_unless_a_person_cancelled_it(pack, monkeypatch, cancelled):
     _, asked, one_life = pack
     monkeypatch.setattr(carrier.signals, "requested", lambda: "preempted")
-    monkeypatch.setattr(carrier.slurm_commands, "is_cancelled", lambda job, restart: (job, restart) == ("7_1", 2))
+    monkeypatch.setattr(slurm_commands, "is_cancelled", lambda job, restart: (job, restart) == ("7_1", 2))
     restart = {"SLURM_RESTART_COUNT": "2" if cancelled else "3"}
     place = {"SUBMITIT_EXECUTOR": "slurm", "SLURM_JOB_ID": "8", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1"}
     for name, value in (place | restart).items():

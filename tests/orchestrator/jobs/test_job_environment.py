@@ -2,8 +2,8 @@
 
 import os
 
-from scalewright.orchestrator.jobs.local import job_environment
-from scalewright.orchestrator.jobs.slurm import environment_for_jobs
+from scalewright.orchestrator.jobs.executors.local import job_environment
+from scalewright.orchestrator.jobs.slurm_arrays import environment_for_jobs
 
 SECRETS = {
     "SCALEWRIGHT_DB": "postgresql://me:sesame@host/runs",

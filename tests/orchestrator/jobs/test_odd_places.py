@@ -11,7 +11,7 @@ import pytest
 from tiny_study import YAML, write_study
 
 from scalewright.orchestrator.cli import run as scalewright
-from scalewright.orchestrator.jobs.control import pause_local_jobs
+from scalewright.orchestrator.jobs.executors.local import pause_jobs
 from scalewright.orchestrator.study import Study
 
 pytestmark = pytest.mark.xdist_group("local-jobs")
@@ -32,7 +32,7 @@ def small_disk(tmp_path, monkeypatch):
     monkeypatch.chdir(place)
     monkeypatch.delenv("SCALEWRIGHT_DB", raising=False)
     yield place
-    pause_local_jobs(Study.at(place), wait_s=20.0)
+    pause_jobs(Study.at(place), wait_s=20.0)
     monkeypatch.undo()
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 

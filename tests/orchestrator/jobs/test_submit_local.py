@@ -12,7 +12,8 @@ import pytest
 
 from scalewright.db.store import set_run_states
 from scalewright.orchestrator.config.resources import Retry
-from scalewright.orchestrator.jobs.control import pause_local_jobs, stop, take_back
+from scalewright.orchestrator.jobs.control import stop, take_back
+from scalewright.orchestrator.jobs.executors.local import pause_jobs
 from scalewright.orchestrator.jobs.records import read_chunks
 from scalewright.orchestrator.jobs.snapshot import take_snapshot
 from scalewright.orchestrator.jobs.submit import Order, submit
@@ -34,7 +35,7 @@ def fleet(tmp_path):
 
     yield make
     for one in fleets:
-        pause_local_jobs(one.study, wait_s=10.0)
+        pause_jobs(one.study, wait_s=10.0)
         one.database.close()
 
 
@@ -138,7 +139,7 @@ def test_pausing_ends_jobs_at_a_checkpoint_and_the_next_submit_goes_on(fleet):
     two.behave(0, steps=60)
     two.submit(max_parallel=1)
     two.wait(lambda: two.states()[0] == "running", "the first run to start")
-    assert pause_local_jobs(two.study) == 1
+    assert pause_jobs(two.study) == 1
     assert two.states() == ["interrupted"] * 2
     two.submit(max_parallel=1)
     assert two.wait_until_over() == ["completed"] * 2
@@ -198,8 +199,8 @@ KILLED_AT = {
     "before the claim": "scalewright.orchestrator.jobs.submit.claim_runs",
     "after the claim": "scalewright.orchestrator.jobs.submit.write_spec",
     "before the packs": "scalewright.orchestrator.jobs.submit.write_packs",
-    "before the jobs": "scalewright.orchestrator.jobs.local.launch",
-    "after the jobs": "scalewright.orchestrator.jobs.submit.record_jobs",
+    "before the jobs": "scalewright.orchestrator.jobs.executors.local.launch",
+    "after the jobs": "scalewright.orchestrator.jobs.executors.local.record_jobs",
 }
 
 KILLER = """

@@ -271,7 +271,7 @@ def test_cancelling_takes_exactly_the_named_elements_out_of_the_queue(fake, site
 def test_a_cancel_that_the_cluster_refuses_says_so_and_costs_exit_code_3(fake, site, monkeypatch, capsys):
     slurm, two = fake(), site(2)
     two.on()
-    monkeypatch.setattr("scalewright.orchestrator.jobs.control.CANCEL_WAIT_S", 0.3)
+    monkeypatch.setattr("scalewright.orchestrator.jobs.executors.slurm.CANCEL_WAIT_S", 0.3)
     monkeypatch.chdir(two.study.root)
     slurm.down("scancel")
     assert scalewright(["cancel", two.ids[0]]) == 3

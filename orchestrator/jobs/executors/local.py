@@ -1,25 +1,52 @@
 """Jobs on this machine through submitit's LocalExecutor, detached: who submits may exit, or be interrupted.
 
-`python -m scalewright.orchestrator.jobs.local JOBS_DIR SUBMISSION UUID` launches the packs of one chunk in a session of
-their own, writes each job's process into the chunk's record and exits; the jobs live on.
+`python -m scalewright.orchestrator.jobs.executors.local JOBS_DIR SUBMISSION UUID` launches the packs of one chunk in a
+session of their own, writes each job's process into the chunk's record and exits; the jobs live on.
 """
 
 import os
-import signal
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from scalewright.orchestrator.config.resources import Profile
 from scalewright.orchestrator.errors import UserError
-from scalewright.orchestrator.files import is_there, read_text, usable
-from scalewright.orchestrator.jobs.records import Chunk, Pack, Started, chunk_path
+from scalewright.orchestrator.jobs.executors.executor import Handover, new_chunk, record_jobs
+from scalewright.orchestrator.jobs.executors.here import OnThisMachine, is_alive
+from scalewright.orchestrator.jobs.packing import Work, balance
+from scalewright.orchestrator.jobs.records import Chunk, Job, Pack, chunk_path
 from scalewright.orchestrator.runs.job_environment import goes_along
 from scalewright.orchestrator.runs.processes import Process
+from scalewright.orchestrator.study import Study
 
 FOREVER_MIN = 60 * 24 * 365
 LAUNCH_TIMEOUT_S = 120.0
+PAUSE_S = 60.0
+
+
+class Local(OnThisMachine):
+    """Every pack starts now, each as a process of its own that outlives this one."""
+
+    name = "local"
+
+    def cut(
+        self, study: Study, work: Sequence[Work], profile: Profile, max_parallel: int | None
+    ) -> Sequence[Sequence[Work]]:
+        n_free = n_free_places(study)
+        n_packs = min(max_parallel or n_free, n_free)
+        return balance(work, max(1, n_packs // max(profile.threads, profile.devices)))
+
+    def submit(self, handover: Handover) -> int:
+        chunk = launch(handover.study.jobs_dir, new_chunk(handover, self, handover.packs))
+        record_jobs(handover, chunk, handover.packs)
+        return len(handover.packs)
+
+
+EXECUTOR = Local()
 
 
 def launch(jobs_dir: Path, chunk: Chunk) -> Chunk:
@@ -107,42 +134,24 @@ def n_places() -> int:
     return n_gpus() or n_cores
 
 
-def is_alive(chunk: Chunk, jobs_dir: Path, pack: str) -> bool | None:
-    """Tell whether a pack's job lives: its controller, or its own process should the controller be gone.
-
-    None where the job belongs to another machine, of which nothing can be said from here.
-    """
-    started = usable(jobs_dir / chunk.submission_id / pack / "started.json", Started)
-    processes = [
-        chunk.jobs.get(pack),
-        started.process if started else None,
-    ]
-    known = [process.is_alive() for process in processes if process]
-    if any(known):
-        return True
-    return None if None in known else False
+def n_free_places(study: Study) -> int:
+    """Count the cores (or GPUs) of this machine that no job of this study uses."""
+    busy = sum(bool(is_alive(job.chunk, study.jobs_dir, job.pack)) for job in jobs_of(study))
+    return max(1, n_places() - busy)
 
 
-def start_trouble(chunk: Chunk, jobs_dir: Path, pack: str) -> str:
-    """Return the last line of the traceback that kept a job from starting; empty when there is none."""
-    submission_dir = jobs_dir / chunk.submission_id
-    log = submission_dir / "logs" / f"{chunk.job_of(pack)}_0_log.err"
-    if is_there(submission_dir / pack / "started.json"):
-        return ""
-    text = read_text(log).rstrip()
-    return text.splitlines()[-1] if "Traceback (most recent call last)" in text else ""
+def jobs_of(study: Study) -> list[Job]:
+    return [Job(chunk, pack) for chunk in EXECUTOR.chunks(study.jobs_dir) for pack in chunk.packs]
 
 
-def end_jobs(chunk: Chunk, jobs_dir: Path, pack: str, signum: signal.Signals = signal.SIGTERM) -> bool:
-    """Signal a pack's job, or its controller before the job has said that it started.
-
-    Tell whether the signal was sent.
-    """
-    started = usable(jobs_dir / chunk.submission_id / pack / "started.json", Started)
-    if started is not None and started.process.send(signum):
-        return True
-    controller = chunk.jobs.get(pack)
-    return controller is not None and controller.send(signum)
+def pause_jobs(study: Study, wait_s: float = PAUSE_S) -> int:
+    """Ask this machine's jobs of a study to end at a checkpoint and wait until they have; return how many."""
+    alive = [job for job in jobs_of(study) if is_alive(job.chunk, study.jobs_dir, job.pack)]
+    EXECUTOR.end(study.jobs_dir, alive, now=False)
+    deadline = time.monotonic() + wait_s
+    while time.monotonic() < deadline and any(is_alive(job.chunk, study.jobs_dir, job.pack) for job in alive):
+        time.sleep(0.1)
+    return len(alive)
 
 
 if __name__ == "__main__":

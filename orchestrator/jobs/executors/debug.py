@@ -1,13 +1,40 @@
 """Jobs in this very process, one after another: what `--executor debug` means."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from scalewright.orchestrator.config.resources import Profile
 from scalewright.orchestrator.jobs.carrier import INLINE, run_job
+from scalewright.orchestrator.jobs.executors.executor import Handover, new_chunk, record_jobs
+from scalewright.orchestrator.jobs.executors.here import OnThisMachine
+from scalewright.orchestrator.jobs.packing import Work, cheap_first
 from scalewright.orchestrator.jobs.records import Chunk
 from scalewright.orchestrator.runs import signals
 from scalewright.orchestrator.runs.processes import Process
+from scalewright.orchestrator.study import Study
+
+
+class Debug(OnThisMachine):
+    """One pack a resource class, run after run, for a debugger or a look at a traceback."""
+
+    name = "debug"
+    in_process = True
+
+    def cut(
+        self, study: Study, work: Sequence[Work], profile: Profile, max_parallel: int | None
+    ) -> Sequence[Sequence[Work]]:
+        return [cheap_first(work)]
+
+    def submit(self, handover: Handover) -> int:
+        chunk = as_jobs(handover.study.jobs_dir, new_chunk(handover, self, handover.packs))
+        record_jobs(handover, chunk, handover.packs)
+        run(handover.study.jobs_dir, chunk)
+        return len(handover.packs)
+
+
+EXECUTOR = Debug()
 
 
 def as_jobs(jobs_dir: Path, chunk: Chunk) -> Chunk:

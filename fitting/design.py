@@ -45,11 +45,6 @@ class DesignReport:
     total_flops: float
     problems: tuple[str, ...]
 
-    @property
-    def passes(self) -> bool:
-        """Whether nothing stands against fitting the law to this design."""
-        return not self.problems
-
 
 @single_threaded
 def assess(

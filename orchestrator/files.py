@@ -328,8 +328,3 @@ def flush(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
-
-
-def messages(found: Sequence[Any]) -> list[str]:
-    """Say what is wrong with the broken ones of what was read."""
-    return [str(one) for one in found if isinstance(one, Broken)]

@@ -4,7 +4,7 @@ import base64
 import io
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,7 +144,3 @@ def render(report: Report, encoded: Mapping[str, str]) -> str:
     )
     environment.filters["cell"] = lambda value: cell(value).replace(r"\[", "[")
     return environment.get_template("report.html.j2").render(report=report, pictures=encoded)
-
-
-def tables_of(report: Report) -> Sequence[Table]:
-    return [table for section in report.sections for table in section.tables]

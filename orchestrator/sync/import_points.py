@@ -143,7 +143,11 @@ def import_file(study: Study, path: Path, name: str, asked: Asked | None = None)
     receipt = record_points(database, name, description, points)
     database.close()
     keep(study, Import(name, description, points))
-    notes = [*repeat_notes(once, again), *suspicions([(row.line, row.values) for row in once])]
+    notes = [
+        *unread_notes(once, asked),
+        *repeat_notes(once, again),
+        *suspicions([(row.line, row.values) for row in once]),
+    ]
     return ImportReceipt(name, receipt.n_new, receipt.n_existing, refused, notes)
 
 
@@ -223,6 +227,24 @@ def without_repeats(rows: Sequence[Measured]) -> tuple[list[Measured], list[Meas
         (again if keys & seen else once).append(row)
         seen |= keys
     return once, again
+
+
+def unread_notes(rows: Sequence[Measured], asked: Asked) -> list[str]:
+    """Name the columns that differ between rows and are not read: runs that differ in them are taken for alike."""
+    read = {*asked.columns.values(), *asked.settings}
+    values: dict[str, set[str]] = {}
+    for row in rows:
+        for column, cell in row.cells.items():
+            if column not in read:
+                values.setdefault(column, set()).add(str(cell).strip())
+    unread = [column for column, seen in values.items() if len(seen) > 1]
+    if not unread:
+        return []
+    more = f" and {len(unread) - MOST_SHOWN} more" if len(unread) > MOST_SHOWN else ""
+    return [
+        f"not read: {', '.join(unread[:MOST_SHOWN])}{more}. Keep a column that says how a run was trained: "
+        f"--settings {unread[0]}"
+    ]
 
 
 def repeat_notes(once: Sequence[Measured], again: Sequence[Measured]) -> list[str]:

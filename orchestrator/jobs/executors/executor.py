@@ -45,7 +45,7 @@ class Ended:
 class Executor(ABC):
     """A way to carry out jobs.
 
-    in_process: jobs run in the process that submits, with its code, and are over when `submit` returns; `lanes`: a job
+    in_process: jobs run in the process that submits, with its code, and are over when `submit` returns; lanes: a job
     may train several runs side by side, as its profile says.
     """
 

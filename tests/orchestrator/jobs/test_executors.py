@@ -12,8 +12,11 @@ from scalewright.orchestrator.jobs import executors
 from scalewright.orchestrator.jobs.control import stop
 from scalewright.orchestrator.jobs.executors import here, local
 from scalewright.orchestrator.jobs.executors.executor import Executor, find_executor
-from scalewright.orchestrator.jobs.packing import Work
+from scalewright.orchestrator.jobs.packing import NamedPack, Work
 from scalewright.orchestrator.jobs.records import read_chunks
+from scalewright.orchestrator.jobs.restarts import restarts_of_job
+from scalewright.orchestrator.jobs.snapshot import Snapshot
+from scalewright.orchestrator.jobs.submit import Order, pack_record
 from scalewright.orchestrator.study import Study
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -53,6 +56,29 @@ def test_work_is_cut_as_the_executor_carries_it_out(tmp_path, monkeypatch, name,
     work = [Work(run, f"/runs/{run}", wall_s=200.0 + index) for index, run in enumerate("abcdefg")]
     packs = find_executor(name).cut(Study.at(tmp_path), work, profile, max_parallel)
     assert sorted("".join(one.run_id for one in pack) for pack in packs) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "lanes", "of_snapshot"), [("local", 1, True), ("slurm", 3, True), ("debug", 1, False)]
+)
+def test_a_job_has_the_lanes_and_the_code_of_its_executor(name, lanes, of_snapshot):
+    snapshot = Snapshot("/snapshots/abc", "abc", None, False, [], 1)
+    pack = NamedPack("p0000", (Work("a", "/runs/a"),), "default", Profile(at_once=3))
+    record = pack_record("s", pack, snapshot, Order(executor=name))
+    assert (record.lanes, record.root == snapshot.root) == (lanes, of_snapshot)
+
+
+@pytest.mark.parametrize(
+    ("name", "leaves", "exit_code"), [("local", True, 144), ("none", True, 144), ("slurm", False, 75)]
+)
+def test_a_job_asks_to_be_started_again_as_what_started_it_does(monkeypatch, name, leaves, exit_code):
+    asked = []
+    monkeypatch.setattr("subprocess.run", lambda command, **options: asked.append(command))
+    for variable, value in {"SUBMITIT_EXECUTOR": name, "SLURM_JOB_ID": "8"}.items():
+        monkeypatch.setenv(variable, value)
+    restarts = restarts_of_job()
+    assert (restarts.ends_when_asked, restarts.after_hang()) == (leaves, exit_code)
+    assert asked == ([["scontrol", "requeue", "8"]] if name == "slurm" else [])
 
 
 def test_jobs_of_an_executor_of_another_version_are_in_doubt_and_their_runs_not_started_twice(tmp_path):

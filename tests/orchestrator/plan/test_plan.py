@@ -220,6 +220,19 @@ def test_the_bill_adds_up_by_method_and_size():
     assert sum(row.wall_s for row in rows) == pytest.approx(priced.wall_s)
 
 
+@pytest.mark.parametrize(
+    ("executor", "said"), [("local", " with 4 at once"), ("slurm", " of training"), ("debug", " of training")]
+)
+def test_only_runs_that_share_this_machines_cores_are_billed_side_by_side(tmp_path, monkeypatch, executor, said):
+    from scalewright.orchestrator.report.bill import summary
+
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(4)))
+    experiment = read_experiment(GRID + f"executor: {executor}\n")
+    made = price(experiment, plan_runs(experiment, Data()), states={}, measured={})
+    first = summary(made, Study.at(tmp_path), None)[0]
+    assert first.endswith(said)
+
+
 def test_finished_runs_cost_nothing_more():
     experiment = read_experiment(GRID)
     runs = plan_runs(experiment, Data())

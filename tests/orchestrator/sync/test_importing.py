@@ -248,7 +248,11 @@ def table(rows, head="n_params,n_tokens,loss"):
         (table(surface(last=0.9)), ["line 31: the loss lies far below a smooth surface"]),
         (table(surface(last=4.9)), ["line 31: the loss lies far above a smooth surface"]),
         (table(["1e8,1e9,3,0", "1e8,1e9,3.1,0"], "n_params,n_tokens,loss,seed"), ["line 3: .* the seed of an earlier"]),
-        (table(["1e8,1e9,3,a", "1e8,1e9,3,b"], "n_params,n_tokens,loss,name"), ["line 3: .* to the last digit"]),
+        (table(["1e8,1e9,3,a", "1e8,1e9,3,b"], "n_params,n_tokens,loss,name"), ["not read: name", "to the last digit"]),
+        (
+            table(["1e8,1e9,3,2,x", "1e8,1e9,3.1,8,x"], "n_params,n_tokens,loss,batch,note"),
+            [r"^not read: batch\. .* --settings batch$"],
+        ),
         (
             table(["0.1,1e9,3,6e17"], "n_params,n_tokens,loss,flops"),
             ["n_params goes", "flops are 1e.09 times 6 n_params"],

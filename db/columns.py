@@ -55,6 +55,14 @@ def may(name: str, kind: Kind, comment: str) -> Column[Any]:
     return Column(name, kind, nullable=True, comment=comment)
 
 
+def planned(name: str, kind: Kind, comment: str, *, key: str = "", fitted: bool = False) -> Column[Any]:
+    """Make a column that holds what was planned for a run under `key`, by default the column's name; NULL without it.
+
+    Rows and the view all_runs take it in by itself, final_losses where it is `fitted`.
+    """
+    return Column(name, kind, nullable=True, comment=comment, info={"planned": key or name, "fitted": fitted})
+
+
 def part_of_key(name: str, kind: Kind, comment: str) -> Column[Any]:
     """Make a whole-number column of a key, which the database must not number by itself."""
     return Column(name, kind, primary_key=True, autoincrement=False, comment=comment)

@@ -10,21 +10,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from scalewright.db import schema
 
-PLANNED_COLUMNS = [
-    "planned",
-    "settings",
-    "n_params",
-    "n_params_total",
-    "n_params_embedding",
-    "n_params_head",
-    "n_steps_planned",
-    "unique_tokens",
-    "flops_per_token",
-    "flop_convention",
-    "flops_planned",
-    "wall_s_planned",
-    "memory_bytes_planned",
-]
+KEYS = {column.name: column.info["planned"] for column in schema.runs.c if "planned" in column.info}
 
 
 def upsert(
@@ -106,20 +92,7 @@ def training_columns(training: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def planned_columns(planned: Mapping[str, Any]) -> dict[str, Any]:
-    renamed = {
-        "n_params": "n_params_non_embedding",
-        "n_params_total": "n_params_total",
-        "n_params_embedding": "n_params_embedding",
-        "n_params_head": "n_params_head",
-        "n_steps_planned": "n_steps",
-        "unique_tokens": "unique_tokens",
-        "flops_per_token": "flops_per_token",
-        "flop_convention": "flop_convention",
-        "flops_planned": "flops_total",
-        "wall_s_planned": "wall_s",
-        "memory_bytes_planned": "memory_bytes",
-    }
-    return {column: planned.get(key) for column, key in renamed.items()}
+    return {column: planned.get(key) for column, key in KEYS.items()}
 
 
 def insert_runs(connection: Connection, rows: Iterable[dict[str, Any]]) -> set[str]:
@@ -134,7 +107,7 @@ def insert_runs(connection: Connection, rows: Iterable[dict[str, Any]]) -> set[s
         r for r in wanted.values() if r["run_id"] in known and known[r["run_id"]] != (r["planned"], r["settings"])
     ]
     if changed:
-        upsert(connection, runs, changed, ["run_id"], change=PLANNED_COLUMNS)
+        upsert(connection, runs, changed, ["run_id"], change=["planned", "settings", *KEYS])
     return {row["run_id"] for row in new}
 
 

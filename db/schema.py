@@ -5,6 +5,8 @@ measured; in `metrics` and `layer_metrics`, whose rows exist only where somethin
 Times are seconds since 1970, UTC. JSON is text, so that one code path serves SQLite and PostgreSQL.
 """
 
+from pathlib import Path
+
 from scalewright.db.columns import METADATA
 from scalewright.db.tables_kept import (
     events,
@@ -32,7 +34,8 @@ from scalewright.db.tables_measured import (
 )
 from scalewright.db.tables_planned import experiment_revisions, experiment_runs, experiments, jobs, runs, submissions
 
-SCHEMA_VERSION = "0004"
+# the number of the newest migration, so that a new one is one file
+SCHEMA_VERSION = max(path.name[1:5] for path in (Path(__file__).parent / "migrations" / "versions").glob("v*.py"))
 
 __all__ = [
     "METADATA",

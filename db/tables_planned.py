@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Boolean, Double, Index, Integer, Table, Text, UniqueConstraint
 
-from scalewright.db.columns import METADATA, Amount, may, must, refers
+from scalewright.db.columns import METADATA, Amount, may, must, planned, refers
 
 experiments = Table(
     "experiments",
@@ -64,19 +64,24 @@ runs = Table(
     may("heads", Integer, "attention heads"),
     may("vocab_size", Integer, "tokens in the vocabulary"),
     may("context", Integer, "tokens in a sequence"),
-    may("n_params", Amount, "parameters without embedding and head"),
-    may("n_params_total", Amount, "all parameters"),
-    may("n_params_embedding", BigInteger, "parameters of the embedding"),
-    may("n_params_head", BigInteger, "parameters of the head"),
+    planned("n_params", Amount, "parameters without embedding and head", key="n_params_non_embedding", fitted=True),
+    planned("n_params_total", Amount, "all parameters", fitted=True),
+    planned("n_params_embedding", BigInteger, "parameters of the embedding"),
+    planned("n_params_head", BigInteger, "parameters of the head", fitted=True),
     may("n_tokens_planned", Amount, "training tokens planned"),
-    may("n_steps_planned", BigInteger, "optimiser steps planned"),
+    planned("n_steps_planned", BigInteger, "optimiser steps planned", key="n_steps"),
     may("batch_tokens", Amount, "tokens in an optimiser step"),
-    may("unique_tokens", Amount, "different training tokens planned; below n_tokens_planned where data repeat"),
-    may("flops_per_token", Double, "FLOPs a training token, forward and backward, under flop_convention"),
-    may("flop_convention", Text, "how FLOPs are counted"),
-    may("flops_planned", Double, "FLOPs planned"),
-    may("wall_s_planned", Double, "seconds planned"),
-    may("memory_bytes_planned", BigInteger, "peak memory planned, bytes"),
+    planned(
+        "unique_tokens",
+        Amount,
+        "different training tokens planned; below n_tokens_planned where data repeat",
+        fitted=True,
+    ),
+    planned("flops_per_token", Double, "FLOPs a training token, forward and backward, under flop_convention"),
+    planned("flop_convention", Text, "how FLOPs are counted"),
+    planned("flops_planned", Double, "FLOPs planned", key="flops_total"),
+    planned("wall_s_planned", Double, "seconds planned", key="wall_s"),
+    planned("memory_bytes_planned", BigInteger, "peak memory planned, bytes", key="memory_bytes"),
     may("seed", BigInteger, "root seed"),
     may("precision", Text, "fp32, bf16-mixed, ..."),
     may("optimizer", Text, "name of the optimiser"),

@@ -5,6 +5,11 @@ They are dropped and made again at every upgrade, so that no migration has to kn
 
 from sqlalchemy import Connection, text
 
+from scalewright.db.schema import runs
+
+PLANNED = ", ".join(f"r.{column.name}" for column in runs.c if "planned" in column.info)
+FITTED = ", ".join(f"r.{column.name}" for column in runs.c if column.info.get("fitted"))
+
 IN_PLAN = """
 FROM experiment_runs x
 JOIN experiments e ON e.experiment_id = x.experiment_id AND e.revision_id = x.last_revision_id
@@ -13,22 +18,20 @@ LEFT JOIN results s ON s.run = r.run"""
 
 VIEWS = {
     # One row a run, of every experiment and of none: planned and measured numbers side by side.
-    "all_runs": """
+    "all_runs": f"""
 SELECT r.run_id, r.source, r.state, r.state_reason, r.method, r.gate, r.init, r.width, r.depth, r.heads, r.vocab_size,
-       r.context, r.n_params, r.n_params_total, r.n_params_embedding, r.n_params_head, r.n_tokens_planned,
-       r.unique_tokens, s.last_tokens AS n_tokens, r.batch_tokens, r.n_steps_planned, s.last_step AS step,
-       r.flops_per_token, r.flops_planned, s.last_tokens * r.flops_per_token AS flops, s.loss_nats, s.bits_per_byte,
+       r.context, {PLANNED}, r.n_tokens_planned,
+       s.last_tokens AS n_tokens, r.batch_tokens, s.last_step AS step,
+       s.last_tokens * r.flops_per_token AS flops, s.loss_nats, s.bits_per_byte,
        s.validation_loss_nats, s.train_loss_nats, coalesce(s.annealed, false) AS annealed,
        coalesce(s.diverged, false) AS diverged, r.lr_peak, r.seed, r.precision, r.optimizer, r.weight_decay, r.schedule,
-       r.parent_run_id, r.parent_tokens, s.tokens_per_s, s.wall_s, s.train_wall_s, r.wall_s_planned,
-       r.memory_bytes_planned, s.device, s.threads, coalesce(s.n_attempts, 0) AS n_attempts, s.last_seen_at,
-       r.created_at, r.submission_id
+       r.parent_run_id, r.parent_tokens, s.tokens_per_s, s.wall_s, s.train_wall_s, s.device, s.threads,
+       coalesce(s.n_attempts, 0) AS n_attempts, s.last_seen_at, r.created_at, r.submission_id
 FROM runs r LEFT JOIN results s ON s.run = r.run""",
     # One row a run of an experiment as it is planned now; losses in nats a token, times in seconds.
     "final_losses": f"""
 SELECT r.run_id, e.name AS experiment, r.source, r.method, r.gate, x.label, r.init, x.size, x.budget, x.run_group,
-       r.width, r.depth, r.heads, r.n_params, r.n_params_total, r.n_params_head, s.n_tokens,
-       r.unique_tokens,
+       r.width, r.depth, r.heads, {FITTED}, s.n_tokens,
        CASE WHEN r.source = 'import' THEN coalesce(s.n_tokens * r.flops_per_token, r.flops_planned)
             ELSE s.n_tokens * r.flops_per_token END AS flops,
        CAST(6 AS DOUBLE PRECISION) * r.n_params * s.n_tokens AS flops_6n,

@@ -37,7 +37,8 @@ class FitSettings:
             raise FittingError(f"the weight of runs above the law must lie between 0 and 1, got {self.above:g}")
         objective = OBJECTIVES[self.objective]
         if objective.raw and self.above < 1:
-            raise FittingError(f"objective {self.objective} has no lower envelope: use huber, lad or log-l2")
+            others = ", ".join(name for name, other in OBJECTIVES.items() if not other.raw)
+            raise FittingError(f"objective {self.objective} has no lower envelope; these have: {others}")
         if self.delta is not None and self.objective == "huber":
             objective = objective.with_delta(self.delta)
         return replace(objective, above=self.above)

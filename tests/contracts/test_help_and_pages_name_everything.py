@@ -54,7 +54,6 @@ ON_A_PAGE = {
         AXES,
         DECAY,
         EXECUTORS,
-        GATES,
         MIRRORS,
         OPTIMIZERS,
         PRECISIONS,

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from scalewright.db.schema import METADATA
+from scalewright.db.upgrade import upgrade
 from scalewright.db.views import VIEWS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "database.md").read_text()
@@ -19,6 +20,7 @@ def test_its_python_runs(tmp_path, monkeypatch, folder):
     monkeypatch.chdir(tmp_path)
     with closing(sqlite3.connect("runs.sqlite")) as connection:
         connection.executescript(golden.read_text())
+    upgrade("runs.sqlite")
     (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     names = {}
     exec(block, names)

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from sqlalchemy import text
 
 from scalewright.db import frames, store
 from scalewright.db.content import content_hash
@@ -12,6 +13,7 @@ from scalewright.db.copying import copy_database
 from scalewright.db.engine import open_database
 from scalewright.db.errors import DbError
 from scalewright.db.maintenance import check, stats
+from scalewright.db.schema import METADATA
 from scalewright.db.upgrade import backup
 from scalewright.orchestrator.runs.spec import RunSpec
 from scalewright.orchestrator.sync.sync import sync_database
@@ -253,3 +255,21 @@ def test_check_finds_a_damaged_file(tmp_path, folder):
     content[place + 8 : place + 200] = b"\xff" * 192  # 0x0A: a leaf of a table that is clustered by its key
     file.write_bytes(content)
     assert not all(finding.is_good for finding in check(open_database(file)))
+
+
+def test_what_is_planned_of_a_run_reaches_its_row_and_the_views_by_the_table_alone(db):
+    """Each planned column gets a value of its own; rows and views are made from the table, so none is left out."""
+    columns = {c.name: c.info for c in METADATA.tables["runs"].c if "planned" in c.info}
+    plan = {info["planned"]: float(n) for n, info in enumerate(columns.values(), 1)}
+    model = {"method": "gpt+", "width": 64, "depth": 2, "heads": 4, "vocab_size": 256, "context": 128}
+    identity = RunSpec(model, {"fingerprint": "f"}, {"n_tokens": 10, "batch_sequences": 1, "context": 128}).to_dict()
+    store.record_experiment(db, "demo", "name: demo", [store.PlannedRun("0" * 16, identity, "gpt+", plan)])
+    expected = {name: float(plan[info["planned"]]) for name, info in columns.items() if name != "flop_convention"}
+    with db.read() as connection:
+        row = connection.execute(text("SELECT * FROM all_runs")).mappings().one()
+        losses = connection.execute(text("SELECT * FROM final_losses")).mappings().one()
+    assert {name: float(row[name]) for name in expected} == expected
+    fitted = {name for name, info in columns.items() if info["fitted"]}
+    assert {"n_params", "unique_tokens"} < fitted and {name: float(losses[name]) for name in fitted} == {
+        name: expected[name] for name in fitted
+    }

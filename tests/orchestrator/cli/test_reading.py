@@ -6,6 +6,7 @@ import pty
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -218,11 +219,9 @@ def test_a_damaged_database_is_told_and_rebuilt(ids, say, tmp_path):
 
 
 def test_an_old_database_names_the_command_that_works(ids, say, tmp_path):
+    (tmp_path / "runs.sqlite").unlink()
     with sqlite3.connect("runs.sqlite") as connection:
-        for (view,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'view'").fetchall():
-            connection.execute(f"DROP VIEW {view}")
-        connection.execute("ALTER TABLE runs DROP COLUMN unique_tokens")
-        connection.execute("UPDATE schema_version SET version_num = '0002'")
+        connection.executescript((Path(__file__).parents[2] / "db" / "golden" / "schema_0001.sql").read_text())
     connection.close()
     code, _, err = say("runs")
     command = err.strip().partition("run: scalewright ")[2]

@@ -19,7 +19,7 @@ def page_faults_of_a_large_tensor():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 kept = process.keep_freed_memory() if sys.argv[1] == "keep" else False
-for _ in range(12):  # glibc's cache of small blocks fills first; until then it keeps ends of large ones apart
+for _ in range(12):  # glibc's cache of small blocks fills first: until then large ones stay apart
     page_faults_of_a_large_tensor()
 print(int(kept), page_faults_of_a_large_tensor() / (LARGE * 4 / resource.getpagesize()))
 """

@@ -3,12 +3,15 @@
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalewright.orchestrator.errors import Partial
+from scalewright.orchestrator.errors import Partial, UserError
 from scalewright.orchestrator.study import Study
 from scalewright.orchestrator.talk import say
+
+NAMED_RUNS = 8
 
 if TYPE_CHECKING:
     from scalewright.orchestrator.jobs.submit import Order, Receipt
@@ -32,9 +35,18 @@ def order_of(plan: "Plan", *, executor: str | None, max_parallel: int | None, pa
 
 
 def submit_file(
-    file: Path, *, executor: str | None, dry_run: bool, max_parallel: int | None, payload: str
+    file: Path,
+    *,
+    executor: str | None = None,
+    dry_run: bool = False,
+    max_parallel: int | None = None,
+    payload: str = "train",
+    only: Sequence[str] | None = None,
 ) -> Iterator[str]:
-    """Plan the file, record it, and submit what is to be done; yields what happened, line by line."""
+    """Plan the file, record it, and submit what is to be done; yields what happened, line by line.
+
+    only: ids of the runs to submit, instead of all; raises UserError for one that the file does not plan.
+    """
     from scalewright.orchestrator.jobs.executors.executor import find_executor
     from scalewright.orchestrator.plan.make import plan_file, record
     from scalewright.orchestrator.report.bill import print_plan, show_documents
@@ -45,9 +57,12 @@ def submit_file(
         print_plan(plan, study, None, as_json=False)
         yield from preview(plan, study, order)
         return
+    if only is not None and (gone := set(only) - set(plan.run_ids)):
+        raise UserError(f"{file}: run {min(gone)} is no longer planned by it; run: scalewright plan {file}")
     record(plan, study)
     yield from say_talk(study)
-    receipt = submit_plan(plan, study, order)
+    chosen = plan if only is None else replace(plan, runs=tuple(run for run in plan.runs if run.run_id in only))
+    receipt = submit_plan(chosen, study, order)
     yield describe(receipt, order.executor)
     if find_executor(order.executor).in_process:  # its jobs are over
         yield from say_talk(study)
@@ -109,9 +124,27 @@ def say_talk(study: Study) -> Iterator[str]:
     """Bring the database up to date; what a person should know goes to stderr."""
     from scalewright.orchestrator.jobs.observe import refresh
 
-    for line in refresh(study):
+    for line in [*refresh(study), *runs_of_no_plan(study)]:
         say(f"scalewright: {line}")
     yield from ()
+
+
+def runs_of_no_plan(study: Study) -> list[str]:
+    """Say which runs have a job though no plan has them any more: an edited YAML leaves them behind."""
+    from scalewright.db import frames
+    from scalewright.db.engine import open_database
+    from scalewright.db.run_states import IN_A_JOB
+    from scalewright.orchestrator.report.format import counted
+
+    database = open_database(study.database, create=False)
+    try:
+        in_jobs = [run_id for run_id, state, _ in frames.claims(database) if state in IN_A_JOB]
+        left = sorted(set(in_jobs) - set(frames.progress(database)["run_id"])) if in_jobs else []
+    finally:
+        database.close()
+    ids = " ".join(run_id[:8] for run_id in left[:NAMED_RUNS]) + (" ..." if len(left) > NAMED_RUNS else "")
+    what = f"{counted(len(left), 'run')} in no plan any more, and still in a job"
+    return [f"{what}; to stop: scalewright cancel {ids}"] if left else []
 
 
 def show_status(targets: Sequence[str], *, watch: bool, each: bool, as_json: bool) -> None:

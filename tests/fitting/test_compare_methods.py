@@ -187,7 +187,7 @@ def test_one_size_and_budget_with_several_seeds_has_a_paired_interval_over_them(
     expected = stats.ttest_rel(wide["fast"], wide["base"]).confidence_interval(0.95)
     pooled = compare(frame, "fast", "base").difference
     assert (pooled.low, pooled.high) == pytest.approx((expected.low, expected.high), rel=1e-9)
-    assert pooled.basis == "seeds" and pooled.rests_on == "3 paired seeds of one cell"
+    assert pooled.basis == "seeds" and pooled.rests_on == "3 paired seeds at one size and budget"
 
 
 def test_seeds_that_do_not_match_are_compared_by_welch():

@@ -67,6 +67,8 @@ def submit_file(
     if find_executor(order.executor).in_process:  # its jobs are over
         yield from say_talk(study)
     yield state_line(study, plan.experiment.name)
+    if receipt.submission_id is None:
+        yield from next_steps(study, plan.experiment.name)
 
 
 def submit_plan(plan: "Plan", study: Study, order: "Order") -> "Receipt":
@@ -107,6 +109,13 @@ def state_line(study: Study, experiment: str | None) -> str:
     from scalewright.orchestrator.report.progress import headline, measure
 
     return headline(measure(read_progress(study, experiment)))
+
+
+def next_steps(study: Study, experiment: str) -> list[str]:
+    """Say what to do about the runs of an experiment that `submit` leaves as they are."""
+    from scalewright.orchestrator.report.progress import advice, measure
+
+    return advice(measure(read_progress(study, experiment)), submits=True)
 
 
 def read_progress(study: Study, experiment: str | None) -> Any:

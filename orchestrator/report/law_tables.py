@@ -75,7 +75,7 @@ def law_notes(analysis: Analysis) -> list[str]:
     notes = [
         "Brackets: 95% intervals. L: final validation loss, nats per token; C: training FLOP; N: non-embedding "
         "parameters; D: training tokens. L = K·C^−γ and L(C) = E + K·C^−γ are fitted to each method's frontier: the "
-        "runs that no run of the method with as little compute did better than. L(N, D) = E + A·N^−α + B·D^−β is "
+        "runs that reach the method's lowest loss at their compute or less. L(N, D) = E + A·N^−α + B·D^−β is "
         "fitted to all its runs.",
     ]
     open_ended = open_parameters(analysis)

@@ -2,11 +2,12 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
+EXTRAS := .venv-extras
 JOBS ?= 2
 ROUNDS ?= 500
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: env demo test lint mutants bench fuzz freeze clean
+.PHONY: env demo test test-extras lint mutants bench fuzz freeze clean
 
 env: $(VENV)/.env
 $(VENV)/.env: pyproject.toml constraints.txt
@@ -22,7 +23,19 @@ demo: env
 	$(BIN)/scalewright demo experiments.yaml
 
 test: $(VENV)/.dev
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup tests
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup --durations=15 tests
+
+# beside .venv, whose packages it sees: these want other versions of some
+$(EXTRAS)/.env: $(VENV)/.dev constraints-extras.txt
+	test -x $(EXTRAS)/bin/python || $(BIN)/python -m venv $(EXTRAS)
+	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
+		> $$($(EXTRAS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/shared.pth
+	$(EXTRAS)/bin/python -m pip install --quiet --constraint constraints-extras.txt tensorboard mlflow wandb transformers
+	touch $@
+
+test-extras: $(EXTRAS)/.env
+	$(EXTRAS)/bin/python -m pytest tests/orchestrator/train/test_mirrors.py tests/models/test_export.py \
+		-k "real_package or start_together or transformers_package"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -39,9 +52,11 @@ bench: $(VENV)/.dev
 fuzz: $(VENV)/.dev
 	$(BIN)/python benchmarks/fuzz --rounds $(ROUNDS)
 
-freeze: $(VENV)/.dev
+freeze: $(VENV)/.dev $(EXTRAS)/.env
 	{ head -n 1 constraints.txt; $(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu//'; } > constraints.new
 	mv constraints.new constraints.txt
+	{ head -n 1 constraints-extras.txt; $(EXTRAS)/bin/python -m pip freeze --local; } > constraints.new
+	mv constraints.new constraints-extras.txt
 
 clean:
-	rm -rf $(VENV) runs jobs figures data runs.sqlite*
+	rm -rf $(VENV) $(EXTRAS) runs jobs figures data runs.sqlite*

@@ -231,6 +231,26 @@ def curves(db: Database, run_ids: Iterable[str], metric: str = "loss_nats") -> p
     return curve_frame(found, numbers)
 
 
+def layer_values(db: Database, run_ids: Iterable[str], metrics: Iterable[str]) -> pd.DataFrame:
+    """Return what each layer did: run_id, metric, step, n_tokens, layer (from 0), value; sorted in this order.
+
+    Names that no layer has are left out.
+    """
+    keys, values, runs_ = schema.metric_keys.c, schema.layer_metrics.c, schema.runs.c
+    query = (
+        select(
+            runs_.run_id, keys.name.label("metric"), values.step,
+            (values.step * runs_.batch_tokens).label("n_tokens"), values.layer, values.value,
+        )
+        .join_from(schema.layer_metrics, schema.metric_keys, keys.key == values.key)
+        .join(schema.runs, runs_.run == values.run)
+        .where(runs_.run_id.in_(list(run_ids)), keys.name.in_(list(metrics)))
+        .order_by(runs_.run_id, keys.name, values.step, values.layer)
+    )  # fmt: skip
+    with db.read() as connection:
+        return to_frame(connection.execute(query))
+
+
 def run_batches(run_ids: Sequence[str]) -> Select[Any]:
     runs_ = schema.runs.c
     return select(runs_.run, runs_.run_id, runs_.batch_tokens).where(runs_.run_id.in_(run_ids))

@@ -46,10 +46,10 @@ class LossDifference:
     def rests_on(self) -> str:
         """What the interval counts, in words."""
         words = {
-            "model": "size-budget cells",
-            "cells": "size-budget cells",
-            "seeds": "paired seeds of one cell",
-            "runs": "unpaired runs of one cell",
+            "model": "size-budget pairs",
+            "cells": "size-budget pairs",
+            "seeds": "paired seeds at one size and budget",
+            "runs": "unpaired runs at one size and budget",
         }
         return f"{self.n_pairs} {words[self.basis]}" if self.basis in words else "1 pair of runs"
 

@@ -9,8 +9,10 @@ from scalewright.fitting.figures.style import (
     TOKEN_UNITS,
     footnote,
     in_order,
+    legend_above,
     log_axis,
     name_of,
+    named_artists,
     panels,
     style_of,
     styled,
@@ -35,10 +37,7 @@ def training_curves(evaluations: pd.DataFrame, *, what: str = "validation loss",
         log_axis(axes, "x", scale=unit.scale, n_ticks=5)
         log_axis(axes, "y")
     label_outer(figure, all_axes, f"training tokens ({unit.words})", f"{what} (nats per token)")
-    by_name = {
-        word: handle for axes in all_axes for handle, word in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(list(by_name.values()), list(by_name), loc="outside upper left", ncols=min(len(by_name), 4))
+    legend_above(figure, named_artists(all_axes))
     footnote(figure, note)
     return figure
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from scalewright.fitting.figures.losses import LOSS_LABEL
@@ -11,8 +12,10 @@ from scalewright.fitting.figures.style import (
     TOKEN_UNITS,
     footnote,
     in_order,
+    legend_above,
     log_axis,
     name_of,
+    named_artists,
     new_figure,
     plain,
     style_of,
@@ -54,21 +57,29 @@ def design(points: pd.DataFrame, *, note: str = "") -> Figure:
     unit_n, unit_d = unit_for(points["n_params"], PARAMETER_UNITS), unit_for(points["n_tokens"], TOKEN_UNITS)
     left, right = points["n_params"].min() / 1.4, points["n_params"].max() * 1.4
     bottom, top = points["n_tokens"].min() / 1.4, points["n_tokens"].max() * 1.4
+    axes.set_xlim(left, right)
+    axes.set_ylim(bottom, top)
     for ratio in 10.0 ** np.arange(-1, 5, 0.5):
         axes.plot([left, right], [left * ratio, right * ratio], color=FAINT, linewidth=1, zorder=0)
-        if bottom < right * ratio < top:
-            words = f" {plain(round(ratio, 1 if ratio < 10 else 0))}:1"
-            axes.text(right, right * ratio, words, fontsize=8, color="#777777", va="center")
+        name_ratio(axes, ratio, (right, bottom, top))
     labels = in_order(points["label"])
     for place, label in enumerate(labels):
         some, style = points[points["label"] == label], style_of(label)
         shift = 1.03 ** (place - (len(labels) - 1) / 2)
         axes.plot(some["n_params"] * shift, some["n_tokens"], style.marker, color=style.colour, label=name_of(label))
-    axes.set_xlim(left, right)
-    axes.set_ylim(bottom, top)
     log_axis(axes, "x", f"non-embedding parameters ({unit_n.words})", scale=unit_n.scale)
     log_axis(axes, "y", f"training tokens ({unit_d.words})", scale=unit_d.scale)
-    axes.set_title("Where the runs lie (grey: tokens per parameter)")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=4)
+    axes.set_title("Where the runs lie (grey: tokens per parameter)", pad=14)
+    legend_above(figure, named_artists([axes]))
     footnote(figure, note)
     return figure
+
+
+def name_ratio(axes: Axes, ratio: float, edges: tuple[float, float, float]) -> None:
+    """Name a line of equal tokens per parameter where it leaves the picture: at the right edge, or at the top."""
+    right, bottom, top = edges
+    words = f"{plain(round(ratio, 1 if ratio < 10 else 0))}:1"
+    if bottom < right * ratio <= top:
+        axes.text(right, right * ratio, f" {words}", fontsize=8, color="#777777", va="center")
+    elif right * ratio > top and axes.get_xlim()[0] < top / ratio:
+        axes.text(top / ratio, top, words, fontsize=8, color="#777777", ha="center", va="bottom")

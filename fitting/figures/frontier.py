@@ -12,6 +12,7 @@ from scalewright.fitting.figures.losses import LOSS_LABEL, Band
 from scalewright.fitting.figures.style import (
     FLOP_UNITS,
     PARAMETER_UNITS,
+    SUPERSCRIPTS,
     TOKEN_UNITS,
     Colour,
     Unit,
@@ -41,7 +42,7 @@ def isoflop_profiles(points: pd.DataFrame, parabolas: pd.DataFrame, *, note: str
     colours = colormaps["viridis"](np.linspace(0.0, 0.85, len(budgets)))
     named = {budgets[place] for place in np.linspace(0, len(budgets) - 1, MOST_NAMED).round().astype(int)}
     for budget, colour in zip(budgets, colours, strict=True):
-        words = f"{budget:.2g} FLOP" if budget in named else "_"  # what begins so gets no line in the legend
+        words = power_of_ten(budget) if budget in named else "_"  # what begins so gets no line in the legend
         some = points[points["flops_budget"] == budget].sort_values("n_params")
         axes.plot(some["n_params"], some["loss_nats"], "o", color=colour, markersize=5, label=words)
         draw_parabola(axes, some, parabolas[parabolas["flops_budget"] == budget], colour)
@@ -52,6 +53,12 @@ def isoflop_profiles(points: pd.DataFrame, parabolas: pd.DataFrame, *, note: str
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
     footnote(figure, note)
     return figure
+
+
+def power_of_ten(flops: float) -> str:
+    """Write a compute as 4.6 × 10¹⁸ FLOP."""
+    digits, power = f"{flops:.1e}".split("e")
+    return f"{digits.removesuffix('.0')} × 10{str(int(power)).translate(SUPERSCRIPTS)} FLOP"
 
 
 def draw_parabola(axes: Axes, points: pd.DataFrame, parabola: pd.DataFrame, colour: Colour) -> None:
@@ -76,7 +83,9 @@ def compute_optimal(optima: Mapping[str, Band], tokens: Mapping[str, Band], *, n
         for label in in_order(bands):
             style, band = style_of(label), bands[label]
             axes.fill_between(band.x, band.low, band.high, color=style.colour, alpha=0.13, linewidth=0)
-            axes.plot(band.x, band.middle, style.dash, color=style.colour, label=band.words)
+            inside = band.x <= band.last
+            axes.plot(band.x[inside], band.middle[inside], color=style.colour, label=band.words)
+            axes.plot(band.x[~inside], band.middle[~inside], "--", color=style.colour)
         draw_frontier_axes(axes, bands, units, words)
     footnote(figure, note)
     return figure

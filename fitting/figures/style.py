@@ -1,15 +1,18 @@
 """How figures look: one table of names, colours and markers, plain-number log axes. Knows labels, no data."""
 
 import math
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, wraps
 from typing import Any, Literal, ParamSpec
 
 import matplotlib as mpl
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, Locator, MaxNLocator, NullLocator
 
 P = ParamSpec("P")
@@ -147,7 +150,7 @@ def new_figure(width: float = 6.8, height: float = 4.4) -> Figure:
 
 def panels(n_panels: int, *, width: float = 3.1, height: float = 3.2, n_columns: int = 3) -> tuple[Figure, list[Axes]]:
     """Make a figure of small panels that share both axes; panels past `n_panels` are not drawn."""
-    columns = min(n_panels, n_columns)
+    columns = 2 if n_panels == 4 else min(n_panels, n_columns)
     rows = math.ceil(n_panels / columns)
     figure = new_figure(max(width * columns, 4.6), height * rows + 0.6)
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
@@ -243,6 +246,56 @@ def short(value: float) -> str:
     return f"{value:.3g}"
 
 
+LETTER = 0.54  # of the font size: how wide a letter is, on the wide side
+MANY_ENTRIES = 6  # of a legend, past which its letters are small
+HANDLE = 44.0  # points that a legend's marker and the gaps about it take
+
+
+def letters_in(width: float, font_size: float) -> int:
+    """Return how many letters of a font size (points) stand side by side in `width` inches."""
+    return max(int(72 * width / (LETTER * font_size)), 12)
+
+
+def legend_above(figure: Figure, entries: Iterable[tuple[str, Artist]], *, title: str = "", size: float = 9) -> None:
+    """Name what is drawn above the axes, in as many columns as fit; long names are wrapped and the page grows.
+
+    entries: words and what stands for them; the first of equal words counts.
+    """
+    by_words: dict[str, Artist] = {}
+    for words, artist in entries:
+        by_words.setdefault(words, artist)
+    if not by_words:
+        return
+    if len(by_words) > MANY_ENTRIES:
+        size = min(size, 8)
+    width = float(figure.get_figwidth())
+    room = letters_in(width - HANDLE / 72, size)
+    wrapped = [textwrap.fill(words, room) for words in by_words]
+    longest = max(len(line) for words in wrapped for line in words.split("\n"))
+    columns = max(min(int(72 * width / (LETTER * size * longest + HANDLE)), len(wrapped)), 1)
+    n_lines = sum(words.count("\n") + 1 for words in wrapped)
+    figure.set_figheight(float(figure.get_figheight()) + 1.45 * size / 72 * max(math.ceil(n_lines / columns) - 1, 0))
+    figure.legend(
+        list(by_words.values()), wrapped, loc="outside upper left", ncols=columns, fontsize=size, title=title or None
+    )
+
+
+def named_artists(all_axes: Iterable[Axes]) -> list[tuple[str, Artist]]:
+    """Return what the axes name for a legend, with its words."""
+    return [
+        (words, handle) for axes in all_axes for handle, words in zip(*axes.get_legend_handles_labels(), strict=True)
+    ]
+
+
+def mark(words: str, marker: str, *, face: str, colour: str = "#555555") -> tuple[str, Artist]:
+    """Return a legend's entry for a kind of marker, whatever its colour in the figure."""
+    line = Line2D([], [], color=colour, marker=marker, linestyle="none", markerfacecolor=face)
+    return words, line
+
+
 def footnote(figure: Figure, text: str) -> None:
-    """Write small grey words below everything: n, what an interval is, what was left out."""
-    figure.supxlabel(text, fontsize=8, color="#555555", x=0.01, ha="left")
+    """Write small grey words below everything, wrapped: n, what an interval is, what was left out."""
+    room = letters_in(float(figure.get_figwidth()) - 0.2, 8)
+    lines = [part for line in text.split("\n") for part in textwrap.wrap(line, room)]
+    figure.set_figheight(float(figure.get_figheight()) + 0.15 * max(len(lines) - 1, 0))
+    figure.supxlabel("\n".join(lines), fontsize=8, color="#555555", x=0.01, ha="left")

@@ -13,8 +13,10 @@ from scalewright.fitting.figures.style import (
     Colour,
     footnote,
     in_order,
+    legend_above,
     log_axis,
     name_of,
+    named_artists,
     panels,
     styled,
     unit_for,
@@ -52,8 +54,7 @@ def sweeps(points: pd.DataFrame, optima: pd.DataFrame, *, setting: str = "lr_pea
     margin = (top / float(points["loss_nats"].min())) ** 0.06
     all_axes[0].set_ylim(float(points["loss_nats"].min()) / margin, min(top, points["loss_nats"].max()) * margin)
     label_outer(figure, all_axes, SETTINGS.get(setting, setting), LOSS_LABEL)
-    handles, words = all_axes[0].get_legend_handles_labels()
-    figure.legend(handles, words, loc="outside upper left", ncols=min(len(words), 5), fontsize=8, title="size × tokens")
+    legend_above(figure, named_artists(all_axes), title="size × tokens", size=8)
     footnote(figure, note)
     return figure
 
@@ -113,8 +114,7 @@ def best_settings(optima: pd.DataFrame, laws: pd.DataFrame, *, setting: str = "l
     seen = np.concatenate([optima["best"].to_numpy(float), laws["value"].to_numpy(float)])
     all_axes[0].set_ylim(seen.min() / ROOM, seen.max() * ROOM)
     label_outer(figure, all_axes, f"non-embedding parameters ({unit.words})", f"best {SETTINGS.get(setting, setting)}")
-    handles, words = all_axes[0].get_legend_handles_labels()
-    figure.legend(handles, words, loc="outside upper left", ncols=min(len(words), 5), fontsize=8)
+    legend_above(figure, named_artists(all_axes), size=8)
     footnote(figure, note)
     return figure
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from scalewright.fitting.frame import Points
     from scalewright.fitting.result import FitResult
 
+LAYER_METRICS = ("activation_variance", "gradient_norm", "weight_norm")
 COMPUTE_LAW, FLOOR_LAW, FULL_LAW = "pure-power", "power", "chinchilla"
 
 
@@ -37,6 +38,8 @@ class Analysis:
     """Everything that tables, figures and sentences are made from.
 
     runs: every run of the experiment (the columns of final_losses); points: those that entered, with on_frontier;
+    minima: of labels whose runs are isoFLOP curves, the minimum of each (label, flops, n_params, n_tokens, loss_nats);
+    layers: what each layer of each label's largest run did (label and the columns of db.frames.layer_values);
     to_come, held_out: forecasts of runs not yet ended and of runs marked holdout, where there are any.
     """
 
@@ -48,6 +51,8 @@ class Analysis:
     refusals: tuple[str, ...] = ()
     evaluations: "pd.DataFrame | None" = field(default=None, repr=False)
     curves: "pd.DataFrame | None" = field(default=None, repr=False)
+    minima: "pd.DataFrame | None" = field(default=None, repr=False)
+    layers: "pd.DataFrame | None" = field(default=None, repr=False)
     to_come: "Forecast | None" = field(default=None, repr=False)
     held_out: "Forecast | None" = field(default=None, repr=False)
 
@@ -81,6 +86,7 @@ def analyze(study: Study, experiment: str, *, compare: Sequence[tuple[str, str]]
         held_out=held_out,
         evaluations=evaluations(database, experiment=experiment),
         curves=logged_curves(database, analysis.points.frame["run_id"].tolist()),
+        layers=logged_layers(database, analysis.points.frame),
     )
     return store_fits(database, analysis)
 
@@ -96,6 +102,16 @@ def logged_curves(database: "Database", run_ids: Sequence[str]) -> "pd.DataFrame
         return None
 
 
+def logged_layers(database: "Database", points: "pd.DataFrame") -> "pd.DataFrame":
+    """Return LAYER_METRICS of one run a label: of those where they were logged the largest, longest trained."""
+    from scalewright.db.frames import layer_values
+
+    values = layer_values(database, points["run_id"], LAYER_METRICS)
+    seen = points[points["run_id"].isin(values["run_id"])]
+    last = seen.sort_values(["n_params", "n_tokens"], kind="stable").groupby("label").tail(1)
+    return last[["run_id", "label", "size", "budget"]].merge(values, on="run_id")
+
+
 def analyze_frame(runs: "pd.DataFrame", experiment: str, *, compare: Sequence[tuple[str, str]] = ()) -> Analysis:
     """Do what `analyze` does with a frame at hand and no database."""
     from scalewright.fitting.frame import PointRules, check_points
@@ -103,9 +119,13 @@ def analyze_frame(runs: "pd.DataFrame", experiment: str, *, compare: Sequence[tu
 
     require_ended(runs, experiment)
     points = mark_frontier(name_sizes(best_of_sweeps(check_points(runs, PointRules()))))
-    fits = [fit_law(points, law, label) for label in points.methods for law in (COMPUTE_LAW, FLOOR_LAW, FULL_LAW)]
-    comparisons, refusals = compare_pairs(points, compare or usual_pairs(runs, points.methods))
-    return Analysis(experiment, runs, points, tuple(fits), comparisons, refusals)
+    minima = isoflop_minima(points)
+    fits = [
+        fit_law(points, law, label, minima) for label in points.methods for law in (COMPUTE_LAW, FLOOR_LAW, FULL_LAW)
+    ]
+    pairs = compare or usual_pairs(runs, points.methods) or base_pairs(points)
+    comparisons, refusals = compare_pairs(points, pairs)
+    return Analysis(experiment, runs, points, tuple(fits), comparisons, refusals, minima=minima)
 
 
 def require_ended(runs: "pd.DataFrame", experiment: str) -> None:
@@ -148,18 +168,61 @@ def mark_frontier(points: "Points") -> "Points":
     return replace(points, frame=points.frame.assign(on_frontier=points.frame["run_id"].isin(best)))
 
 
-def fit_law(points: "Points", law: str, label: str) -> LawFit:
-    """Fit one law to a label: laws in compute alone to its frontier, others to all its runs."""
+def isoflop_minima(points: "Points") -> "pd.DataFrame":
+    """Return the minima of isoFLOP parabolas, of labels whose every compute has one: label, flops, N, D and loss."""
+    import pandas as pd
+
     from scalewright.fitting.errors import FittingError
-    from scalewright.fitting.fit import fit
+    from scalewright.fitting.optimum import fit_optimum
+
+    rows = []
+    for label in points.methods:
+        try:
+            valleys = fit_optimum(points.of(label), "isoflop").valleys
+        except FittingError:
+            continue
+        if not any(one.refused for one in valleys):
+            rows += [(label, one.flops_budget, one.n_star, one.n_tokens_star, one.loss_star) for one in valleys]
+    return pd.DataFrame(rows, columns=["label", "flops", "n_params", "n_tokens", "loss_nats"])
+
+
+def fit_law(points: "Points", law: str, label: str, minima: "pd.DataFrame") -> LawFit:
+    """Fit one law to a label: laws in compute alone to its frontier (of isoFLOP curves their minima), others to all.
+
+    The laws in compute rest on few runs, so they are fitted by least squares: Huber's objective at its narrow width
+    runs through some of a few points and past the others.
+    """
+    from scalewright.fitting.errors import FittingError
+    from scalewright.fitting.fit import fit, provenance_of
 
     own = points.of(label)
-    if law in (COMPUTE_LAW, FLOOR_LAW):
-        own = own.where(own.frame["on_frontier"])
     try:
-        return LawFit(law, label, fit(own, law))
+        if law == FULL_LAW:
+            return LawFit(law, label, fit(own, law))
+        lowest = minima[minima["label"] == label]
+        if not len(lowest):
+            return LawFit(law, label, fit(own.where(own.frame["on_frontier"]), law, "log-l2"))
+        result = fit(lowest, law, "log-l2")
+        return LawFit(law, label, replace(result, provenance=provenance_of(own)))
     except FittingError as refusal:
         return LawFit(law, label, refused=str(refusal))
+
+
+def is_one_cell(points: "pd.DataFrame") -> bool:
+    """Tell whether all runs have one size and one budget, as an ablation's do."""
+    from scalewright.fitting.curve import level_of, size_keys
+
+    return size_keys(points).nunique() == 1 and len(set(level_of(points["n_tokens"].to_numpy(float)))) == 1
+
+
+def base_pairs(points: "Points") -> list[tuple[str, str]]:
+    """Pair every label with the one that calls itself base or baseline; in an ablation without it with the first."""
+    from scalewright.fitting.figures.style import in_order
+
+    labels = in_order(points.frame["label"])
+    named = next((label for label in labels if label.lower() in ("base", "baseline")), None)
+    base = named or (labels[0] if is_one_cell(points.frame) else None)
+    return [(label, base) for label in labels if label != base] if base else []
 
 
 def usual_pairs(runs: "pd.DataFrame", labels: Sequence[str]) -> list[tuple[str, str]]:

@@ -34,7 +34,9 @@ class PairReading:
         return self.comparison.baseline
 
     def ratio(self, unit: str, scope: str = "pooled") -> "Pooled | None":
-        return self.comparison.speedup(unit, scope)
+        """Return a speed-up; None where it was not measured, or where both its ends are open: then it says nothing."""
+        found = self.comparison.speedup(unit, scope)
+        return found if found is not None and (found.low > 0 or math.isfinite(found.high)) else None
 
     def cells_of(self, unit: str, direction: str = DIRECTIONS[0]) -> list["SpeedUp"]:
         return [cell for cell in self.comparison.speedups if (cell.unit, cell.direction) == (unit, direction)]
@@ -44,6 +46,8 @@ class PairReading:
 
     def by(self, key: str, unit: str = "tokens") -> dict[str, "Pooled"]:
         """Return the speed-ups of each "size" or each "budget", by its name, smallest first."""
+        if self.ratio(unit) is None:
+            return {}
         found = [one for one in self.comparison.pooled if one.unit == unit and one.scope.startswith(f"{key} ")]
         return {one.scope.removeprefix(f"{key} "): one for one in found}
 

@@ -45,8 +45,10 @@ def comparison_answer(
     points = check_points(runs, PointRules())
     pair = read_pair(points, method, baseline, curve=curve, level=level)
     along = read_along(points, evaluations, method, baseline)
-    tables = [losses_table([pair]), speed_ups_table([pair]), *scale_tables([pair]), multipliers_table([pair])]
-    tables += [along_table(along)] if along else []
+    multipliers, speed_ups = multipliers_table([pair]), speed_ups_table([pair])
+    first = [speed_ups] if pair.ratio("tokens") else [multipliers]
+    last = [multipliers] if pair.ratio("tokens") else []
+    tables = [*first, losses_table([pair]), *scale_tables([pair]), *last, along_table(along)]
     lines = (*sharing_words(pair), *pair.comparison.warnings)
     value = {
         **pair.comparison.to_record(),
@@ -54,8 +56,8 @@ def comparison_answer(
         "along_curve": [asdict(one) for one in along],
         "curve": curve,
     }
-    drawn = (pair_picture(pair),) if pair.comparison.pooled else ()
-    return Answer(tuple(tables), (sentence(pair), ""), lines, drawn, value)
+    drawn = (pair_picture(pair),) if pair.ratio("tokens") else ()
+    return Answer(tuple(table for table in tables if table.rows), (sentence(pair), ""), lines, drawn, value)
 
 
 def read_along(

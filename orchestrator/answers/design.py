@@ -41,7 +41,7 @@ def design_answer(points: "pd.DataFrame", assumed: dict[str, float], scatter: fl
         }
         against = {name: problems(report, truth) for name, report in reports.items()}
         rows += [
-            {"methods": label, "grid": name, **row_of(report), "passes": not against[name]}
+            {"methods": label, "grid": name, **row_of(report), "can fit the full law": not against[name]}
             for name, report in reports.items()
         ]
         lines += [f"{label}: {problem}" for problem in against["as planned"]]

@@ -10,6 +10,8 @@ from scalewright.orchestrator.errors import Partial
 from scalewright.orchestrator.study import Study
 from scalewright.orchestrator.talk import say
 
+NAMED_RUNS = 8
+
 if TYPE_CHECKING:
     from scalewright.orchestrator.jobs.submit import Order, Receipt
     from scalewright.orchestrator.plan.bill import Plan
@@ -109,9 +111,27 @@ def say_talk(study: Study) -> Iterator[str]:
     """Bring the database up to date; what a person should know goes to stderr."""
     from scalewright.orchestrator.jobs.observe import refresh
 
-    for line in refresh(study):
+    for line in [*refresh(study), *runs_of_no_plan(study)]:
         say(f"scalewright: {line}")
     yield from ()
+
+
+def runs_of_no_plan(study: Study) -> list[str]:
+    """Say which runs have a job though no plan has them any more: an edited YAML leaves them behind."""
+    from scalewright.db import frames
+    from scalewright.db.engine import open_database
+    from scalewright.db.run_states import IN_A_JOB
+    from scalewright.orchestrator.report.format import counted
+
+    database = open_database(study.database, create=False)
+    try:
+        in_jobs = [run_id for run_id, state, _ in frames.claims(database) if state in IN_A_JOB]
+        left = sorted(set(in_jobs) - set(frames.progress(database)["run_id"])) if in_jobs else []
+    finally:
+        database.close()
+    ids = " ".join(run_id[:8] for run_id in left[:NAMED_RUNS]) + (" ..." if len(left) > NAMED_RUNS else "")
+    what = f"{counted(len(left), 'run')} in no plan any more, and still in a job"
+    return [f"{what}; to stop: scalewright cancel {ids}"] if left else []
 
 
 def show_status(targets: Sequence[str], *, watch: bool, each: bool, as_json: bool) -> None:

@@ -42,7 +42,7 @@ def inspect(
     )
     print(f"norm of the stream on one repeated token over that on text: {found['norm_ratio_repeated_to_text']:.3f}")
     for name, error in (found["factor_errors"] or {}).items():
-        print(f"factor nu_{name}: E[1/|Wx|] is {error:+.2%} off")
+        print(f"factor nu_{name} stands for the mean of 1/|Wx|; the mean measured here is {error:+.2%} from it")
 
 
 def part_of(found: dict[str, Any]) -> str:

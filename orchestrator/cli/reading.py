@@ -138,15 +138,15 @@ def show(run: RUN, of: OF = None, metric: str = "loss_nats", as_json: JSON = Fal
 
 def curve(run: RUNS, metric: str = "loss_nats", of: OF = None, as_json: JSON = False, as_csv: CSV = False) -> None:
     """Plot a metric of runs, or print its values. Example: scalewright curve 3f2a 91bc --metric grad_norm --csv"""
-    from scalewright.db.frames import curves, resolve_run
+    from scalewright.db.frames import resolve_run
     from scalewright.orchestrator.cli.selection import open_study
-    from scalewright.orchestrator.report.run_page import curve_plot
+    from scalewright.orchestrator.report.run_page import curve_plot, metric_values
 
     one_format(as_json, as_csv)
     database = open_study(of).database
     ids = [resolve_run(database, prefix) for prefix in run]
     if as_json or as_csv:
-        show_frame(curves(database, ids, metric), as_json=as_json, as_csv=as_csv)
+        show_frame(metric_values(database, ids, metric), as_json=as_json, as_csv=as_csv)
     else:
         print(f"{metric}\n{curve_plot(database, ids, metric)}")
 

@@ -181,4 +181,6 @@ def stopped(run: RunFacts) -> tuple[str, str]:
 
 
 def died(job: JobFacts) -> str:
-    return ": ".join(part for part in (job.code.lower().replace("_", " "), job.reason) if part) or "its process is gone"
+    code = job.code.lower().replace("_", " ")
+    parts = [job.reason] if code and job.reason.startswith(code) else [code, job.reason]
+    return ": ".join(filter(None, parts)) or "its process is gone"

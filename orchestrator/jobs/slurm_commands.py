@@ -40,7 +40,9 @@ def call(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> Reply:
     patience.daemon = True
     patience.start()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False, env=env)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False, env=env
+        )
     except FileNotFoundError:
         return Reply(False, "", f"{command[0]}: not found on this machine")
     except subprocess.TimeoutExpired:
@@ -92,7 +94,7 @@ def squeue() -> tuple[Reply, list[Queued]]:
         ["squeue", "--noheader", "--states=all", f"--user={os.getuid()}", f"--format={'|'.join(SQUEUE_FIELDS)}"],
         LOOK_TIMEOUT_S,
     )
-    return reply, list(parse_squeue(reply.text))
+    return reply, list(parse_squeue(reply.text)) if reply.ok else []
 
 
 def parse_squeue(text: str) -> Iterator[Queued]:
@@ -121,7 +123,7 @@ def sacct(job_ids: Iterable[str]) -> tuple[Reply, list[Accounted]]:
         ],
         LOOK_TIMEOUT_S,
     )
-    return reply, list(parse_sacct(reply.text))
+    return reply, list(parse_sacct(reply.text)) if reply.ok else []
 
 
 def parse_sacct(text: str) -> Iterator[Accounted]:

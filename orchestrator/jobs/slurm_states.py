@@ -20,9 +20,13 @@ WAITING = frozenset(
     {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 )
 AT_WORK = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"})
+OVER = frozenset(
+    {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
+) | {"REVOKED", "LAUNCH_FAILED", "RECONFIG_FAIL"}
 HELD = re.compile(r"held", re.IGNORECASE)
 NAMED_JOBS = 5
 ANSWERED = "answered"  # its time is that of the last complete answer
+KILLED = ("0:9", "9:0", "137:0")
 TOLD_TO_END = ("0:12", "0:15", "140:0", "143:0")  # USR2 or TERM while the libraries were still being imported
 LOG_CHARACTERS = 20_000
 OUT_OF_MEMORY = re.compile(r"exceeded memory limit|oom[-_ ]kill|out of memory", re.IGNORECASE)
@@ -156,12 +160,16 @@ def of_queue(
         return JobFacts("running", code, reason, contradiction=words)
     if over is not None and over.state == queued.state:
         return ended(over)
+    if queued.state not in OVER:  # a word that nobody knows is no end
+        return JobFacts("unreachable", code, reason)
     return JobFacts("ended", queued.state, reason, by_user=queued.state == "CANCELLED")
 
 
 def ended(record: commands.Accounted) -> JobFacts:
     by_user = record.state == "CANCELLED"
     code = "" if record.exit_code in ("0:0", "") else f"exit code {record.exit_code}"
+    if record.state == "FAILED" and record.exit_code in KILLED:
+        code = f"killed, as a job is that takes too much memory ({code})"
     words = f"cancelled by {user_name(record.by)}" if by_user and record.by else code
     if record.state == "FAILED" and record.exit_code in TOLD_TO_END:
         return JobFacts("ended", "SIGNALED", f"stopped while it was still starting ({code})", record.ended_at)

@@ -23,12 +23,17 @@ TREND_NOTE = (
     "A factor below 1 for ten times the parameters or tokens means that the gain shrinks as models or data grow. At a "
     "new size: the interval in which the speed-up of one more size is expected, from how much the sizes differ."
 )
+MULTIPLIER_NOTE = (
+    "The multiplier of compute compares fitted laws, each method at its best size for the compute; the speed-up in "
+    "FLOPs compares runs of equal size. Where a method moves the best size, or a law misses its runs, the two differ: "
+    "the speed-up is nearer to what was measured."
+)
 SPEED_UP_NOTES = (
     "Above 1: the method needs less to the same final loss, by this factor. One model is fitted to all runs of both: a "
     "smooth curve of loss against tokens for each size, on which the method is worth so many times the tokens. So the "
     "factor is the same read from either method.",
     "Every loss is that of a run trained to the end of its schedule. 95% intervals: by the likelihood of that model, "
-    "with what runs of one cell (size x budget), one seed, or one method and size share.",
+    "with what runs of one size and budget, one seed, or one method and size share.",
     "FLOPs: each method's own count, extra work included. Seconds: each method's throughput as measured here, with "
     "this code at these sizes: it says nothing about other hardware.",
 )
@@ -46,7 +51,7 @@ def ratio_row(pair: PairReading, unit: str) -> dict[str, Any]:
         **named(pair),
         "measured in": UNIT_WORDS[unit],
         "baseline needs ÷ method needs": ratio_words(pair.ratio(unit)),
-        "cells": cell_words(pair),
+        "rests on": cell_words(pair),
         "reading": verdict(pair, unit),
     }
 
@@ -68,7 +73,7 @@ def cell_words(pair: PairReading) -> str:
         return "-"
     n_past = pair.n_extrapolated()
     past = f", {n_past} extrapolated" if n_past else ""
-    return f"{counted(pooled.n_cells, 'cell')} at {counted(pooled.n_sizes, 'size')}{past}"
+    return f"{counted(pooled.n_cells, 'size-budget pair')} at {counted(pooled.n_sizes, 'size')}{past}"
 
 
 def verdict(pair: PairReading, unit: str) -> str:
@@ -83,9 +88,9 @@ def losses_table(pairs: Sequence[PairReading]) -> Table:
     """One row a comparison: how much lower the method's final loss is, beside the scatter of a single run."""
     rows = [loss_row(pair) for pair in pairs]
     note = (
-        "The mean over cells (size x budget) that both have. Interval: from the scatter of runs about one model of all "
-        "of them; where there is no such model, Student's t over cells, or in a single cell over its seeds (Welch's t "
-        "where the seeds do not match). Scatter: of the log loss of a single run, from repeated seeds "
+        "The mean over the pairs of size and budget that both have. Interval: from the scatter of runs about one model "
+        "of all of them; where there is no such model, Student's t over these pairs, or within a single one over its "
+        "seeds (Welch's t where the seeds do not match). Scatter: of the log loss of a single run, from repeated seeds "
         "where there are any, else about each curve's log-log line."
     )
     return Table("Final loss at the same size and budget", tuple(rows), (note,) if rows else ())
@@ -97,10 +102,14 @@ def loss_row(pair: PairReading) -> dict[str, Any]:
         **named(pair),
         "change of the final loss": f"{percent(pooled.ratio - 1)} {gap_interval(pooled)}",
         "in nats per token": f"{number(pooled.nats)} {interval(pooled.low, pooled.high)}",
-        "scatter of one run": f"{number(100 * pair.comparison.noise, 2)}%",
+        "scatter of one run": scatter_words(pair.comparison.noise),
         "rests on": pooled.rests_on,
         "reading": loss_reading(pair),
     }
+
+
+def scatter_words(noise: float) -> str:
+    return "not known" if math.isnan(noise) else f"{number(100 * noise, 2)}%"
 
 
 def loss_reading(pair: PairReading) -> str:
@@ -136,7 +145,7 @@ def scale_tables(pairs: Sequence[PairReading]) -> tuple[Table, ...]:
 def trend_row(pair: PairReading) -> dict[str, str]:
     """Say by what factor the speed-up changes with scale, and what the runs say of a size that was not run."""
     joint = pair.comparison.joint
-    if joint is None or not (joint.trends or joint.tests):
+    if joint is None or pair.ratio("tokens") is None or not (joint.trends or joint.tests):
         return {}
     row = named(pair)
     for trend in joint.trends:
@@ -181,7 +190,18 @@ def multipliers_table(pairs: Sequence[PairReading]) -> Table:
         for one in pair.comparison.multipliers
         if math.isfinite(one.value)
     ]
-    return Table("Equal-loss multipliers", tuple(rows))
+    notes = multiplier_notes(pairs) if rows else ()
+    return Table("Equal-loss multipliers", tuple(rows), notes)
+
+
+def multiplier_notes(pairs: Sequence[PairReading]) -> tuple[str, ...]:
+    """Say why a multiplier of compute and a speed-up in FLOPs of one comparison are two numbers."""
+    for pair in pairs:
+        speed_up = pair.ratio("flops")
+        found = [one for one in pair.comparison.multipliers if one.kind == "compute" and math.isfinite(one.value)]
+        if speed_up is not None and found:
+            return (MULTIPLIER_NOTE,)
+    return ()
 
 
 def multiplier_words(one: "Multiplier", size_range: float) -> str:
@@ -205,13 +225,25 @@ def sentence(pair: PairReading) -> str:
     if gap.resolved and pair.comparison.is_below_noise:
         change += f", {BELOW_NOISE} ({number(100 * pair.comparison.noise, 2)}%)"
     if tokens is None:
-        return f"{method} over {baseline}: {change}."
+        found = compute_words(pair)
+        lead = f"{baseline} needs {found} the compute for {method}'s loss; " if found else ""
+        return f"{method} over {baseline}: {lead}{change}."
     if verdict(pair, "tokens") == UNCLEAR:
         return f"{method} over {baseline}: no speed-up shown, {ratio_words(tokens)} in tokens ({base}); {change}."
     told = f"{method} over {baseline}: {baseline} needs {ratio_words(tokens)} the tokens for {method}'s loss ({base})"
     if seconds is not None:
         told += f", {ratio_words(seconds)} the seconds at the throughput measured here"
     return f"{told}; {change}."
+
+
+def compute_words(pair: PairReading) -> str:
+    """Write the compute multiplier with its interval, or nothing: one for any compute, else that of the dearest."""
+    found = [one for one in pair.comparison.multipliers if one.kind == "compute" and math.isfinite(one.value)]
+    return (
+        multiplier_words(found[-1], pair.size_range) + (f" (at {found[-1].at})" if len(found) > 1 else "")
+        if found
+        else ""
+    )
 
 
 def along_table(found: "Sequence[SpeedUp]") -> Table:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from scalewright.orchestrator.analysis.analyze import COMPUTE_LAW, Analysis, seeds_in_words
+from scalewright.orchestrator.analysis.analyze import COMPUTE_LAW, Analysis, is_one_cell, seeds_in_words
 from scalewright.orchestrator.analysis.comparisons import DIRECTIONS, PairReading
 from scalewright.orchestrator.report.comparison_tables import UNIT_WORDS
 from scalewright.orchestrator.report.format import interval, number
@@ -19,20 +19,37 @@ N_CURVE_POINTS = 80  # of a fitted line
 N_CURVE_PARTS = 20  # of a run, over which its training loss is averaged
 
 
-def compute_picture(analysis: Analysis) -> Picture:
+def compute_picture(analysis: Analysis) -> tuple[Picture, ...]:
+    """Draw loss against compute; nothing where all runs have one compute."""
     from scalewright.fitting.figures.gallery import FIGURES
+    from scalewright.fitting.figures.losses import MOST_BANDS
+    from scalewright.fitting.optimum import FLOP_LEVEL, flop_levels
 
-    note = f"{seed_words(analysis)} Bands: 95% interval of the fitted line."
-    figure = FIGURES["loss-against-compute"](analysis.points.frame, compute_bands(analysis), note=note)
-    caption = (
-        "Final loss of every run against its training compute. Filled: runs on a method's frontier, which its line "
-        "L = K·C^−γ is fitted to; hollow: the others."
+    points = analysis.points.frame
+    if len(set(flop_levels(points["flops"].to_numpy(float)))) < 2:
+        return ()
+    bands, minima = compute_bands(analysis), analysis.minima
+    by_parabola = minima is not None and len(minima) > 0
+    if minima is not None:
+        points = points.assign(on_frontier=points["on_frontier"] & ~points["label"].isin(minima["label"]))
+    drawn = "Bands: 95% interval of a single run." if len(bands) <= MOST_BANDS else "Bands are left out."
+    note = f"{seed_words(analysis)} {drawn}" if bands else seed_words(analysis)
+    diverged = analysis.runs[analysis.runs["diverged"].fillna(False).astype(bool)].dropna(subset=["flops"])
+    figure = FIGURES["loss-against-compute"](points, bands, minima=minima, diverged=diverged, note=note)
+    fitted_to = (
+        "the crosses, the minima of the isoFLOP parabolas"
+        if by_parabola
+        else f"the filled runs: at each compute (runs within {100 * FLOP_LEVEL:.0f}% of one another) the lowest, where "
+        "no cheaper run is lower"
     )
-    return Picture("loss-against-compute", figure, caption)
+    caption = "Final loss of every run against its training compute."
+    if bands:
+        caption += f" Lines: L = K·C^−γ, fitted by least squares to {fitted_to}; they end where these runs end."
+    return (Picture("loss-against-compute", figure, caption),)
 
 
 def compute_bands(analysis: Analysis) -> "dict[str, Band]":
-    """Evaluate each label's power law over the compute of its runs."""
+    """Evaluate each label's power law over the compute of the runs that it is fitted to."""
     import numpy as np
 
     from scalewright.fitting.figures.losses import Band
@@ -43,9 +60,8 @@ def compute_bands(analysis: Analysis) -> "dict[str, Band]":
         result = analysis.fit(COMPUTE_LAW, label).result
         if result is None:
             continue
-        flops = analysis.points.of(label).column("flops")
-        x = np.geomspace(flops.min(), flops.max(), N_CURVE_POINTS)
-        band, gamma = result.predict(flops=x), result.params["alpha"]
+        x = np.geomspace(*result.range["flops"], N_CURVE_POINTS)
+        band, gamma = result.predict(flops=x, new_run=True), result.params["alpha"]
         words = f"{name_of(label)}: γ {gamma_words(gamma)}, n = {result.n}"
         bands[label] = Band(x, band.value, band.low, band.high, words)
     return bands
@@ -73,8 +89,8 @@ def frontier_picture(fits: "Mapping[str, tuple[FitResult, float]]", past: float)
         found, powers = frontier(result, np.geomspace(flops / 100, flops * past, N_CURVE_POINTS)), exponents(result)
         for drawn, band, name in ((params, found.n_params, "a"), (tokens, found.n_tokens, "b")):
             words = f"{name_of(label)}: {name} = {number(powers[name].value)} {interval_of(powers[name])}"
-            drawn[label] = Band(found.flops, band.value, band.low, band.high, words)
-    note = f"Bands: 95% intervals. Up to {past:g} times the largest compute that was run: an extrapolation."
+            drawn[label] = Band(found.flops, band.value, band.low, band.high, words, flops)
+    note = f"Bands: 95% intervals. Dashed: past the largest compute that was run, up to {past:g} times it."
     caption = "Compute-optimal parameters and tokens of the fitted laws."
     return Picture("compute-optimal", FIGURES["compute-optimal"](params, tokens, note=note), caption)
 
@@ -87,25 +103,86 @@ def seed_words(analysis: Analysis) -> str:
     return f"{seeds_in_words(analysis.points.frame).capitalize()}."
 
 
-def tokens_picture(analysis: Analysis) -> Picture:
+def tokens_picture(analysis: Analysis) -> tuple[Picture, ...]:
+    """Draw loss against tokens at each size; nothing where no size has two budgets."""
+    from scalewright.fitting.curve import level_of
     from scalewright.fitting.figures.gallery import FIGURES
 
+    points = analysis.points.frame
+    level = level_of(points["n_tokens"].to_numpy(float))
+    if points.assign(level=level).groupby(["label", "size"])["level"].nunique().max() < 2:
+        return ()
     words = seed_words(analysis)
-    note = (
-        f"{words} Points: means over seeds. Bars: their whole range."
-        if " to " in words or "seeds a" in words
-        else words
-    )
+    if " to " in words or "seeds a" in words:
+        words = f"{words} Points: means over seeds. Bars: their whole range."
     caption = (
         "Final loss against training tokens at each size; every point is a run trained to the end of its schedule."
     )
-    return Picture("loss-against-tokens", FIGURES["loss-against-tokens"](analysis.points.frame, note=note), caption)
+    return (Picture("loss-against-tokens", FIGURES["loss-against-tokens"](points, note=words), caption),)
+
+
+def isoflop_pictures(analysis: Analysis) -> tuple[Picture, ...]:
+    """Draw the isoFLOP curves of each label that has them."""
+    from scalewright.fitting.figures.gallery import FIGURES
+    from scalewright.fitting.figures.style import name_of
+    from scalewright.fitting.optimum import fit_optimum, flop_levels
+
+    labels = [] if analysis.minima is None else [one for one in analysis.labels if one in set(analysis.minima["label"])]
+    pictures = []
+    for label in labels:
+        own = analysis.points.of(label)
+        points = own.frame.assign(flops_budget=flop_levels(own.column("flops")))
+        figure = FIGURES["isoflop-profiles"](
+            points, fit_optimum(own, "isoflop").parabolas(), note=f"{name_of(label)}, {len(points)} runs."
+        )
+        caption = f"{name_of(label)}: loss at equal compute, and the parabola whose minimum is the optimal size."
+        pictures.append(Picture(f"isoflop-profiles-{file_label(label)}", figure, caption))
+    return tuple(pictures)
 
 
 def speed_up_pictures(analysis: Analysis) -> tuple[Picture, ...]:
-    if not any(pair.comparison.pooled for pair in analysis.comparisons):
+    if not any(pair.ratio("tokens") for pair in analysis.comparisons):
         return ()
     return (draw_pairs(analysis.comparisons, "speed-ups", seed_words(analysis)),)
+
+
+def ablation_pictures(analysis: Analysis) -> tuple[Picture, ...]:
+    """Draw the variants of an ablation against their base; nothing for other grids, or for one variant."""
+    import pandas as pd
+
+    from scalewright.fitting.figures.gallery import FIGURES
+    from scalewright.fitting.figures.style import name_of
+
+    pairs = [pair for pair in analysis.comparisons if pair.baseline == analysis.comparisons[0].baseline]
+    if len(pairs) < 2 or not is_one_cell(analysis.points.frame):
+        return ()
+    counts = analysis.points.frame["label"].value_counts()
+    found = [(pair.method, pair.comparison.difference, int(counts[pair.method])) for pair in pairs]
+    rows = pd.DataFrame(
+        [{"label": label, "nats": one.nats, "low": one.low, "high": one.high, "n": n} for label, one, n in found]
+    )
+    note = f"{seed_words(analysis)} Bars: 95% interval of the difference from the base, one variant at a time."
+    figure = FIGURES["ablation"](rows, base=pairs[0].baseline, note=note)
+    caption = f"Final loss of each variant minus that of {name_of(pairs[0].baseline)}; below 0 the variant is better."
+    return (Picture("ablation", figure, caption),)
+
+
+def layer_pictures(analysis: Analysis) -> tuple[Picture, ...]:
+    """Draw what each layer did, where runs logged it."""
+    from scalewright.fitting.figures.gallery import FIGURES
+    from scalewright.fitting.figures.layers import MOST_LABELS
+    from scalewright.fitting.figures.style import in_order, name_of
+
+    values = analysis.layers
+    if values is None or not len(values):
+        return ()
+    labels = in_order(values["label"])
+    runs = values.drop_duplicates("label").set_index("label")
+    which = [f"{name_of(one)} {runs.loc[one, 'size']!s}, {runs.loc[one, 'budget']!s}" for one in labels[:MOST_LABELS]]
+    more = f" {len(labels) - MOST_LABELS} more methods are left out." if len(labels) > MOST_LABELS else ""
+    note = f"One run a method, its largest: {'; '.join(which)}. On one validation batch.{more}"
+    caption = "What each layer does as training goes on: variance of its output, norms of its gradient and weights."
+    return (Picture("layers", FIGURES["layers"](values, note=note), caption),)
 
 
 def pair_picture(pair: PairReading) -> Picture:
@@ -118,7 +195,7 @@ def draw_pairs(pairs: Sequence[PairReading], name: str, words: str) -> Picture:
     from scalewright.fitting.figures.gallery import FIGURES
 
     note = (
-        "Large: pooled over sizes and budgets, bar: 95% interval. Small: single cells; hollow: extrapolated.\n"
+        "Large: all sizes and budgets, bar: 95% interval. Small: one size at one budget; hollow: extrapolated.\n"
         f"A ratio of 1 means no difference. {words}"
     )
     figure = FIGURES["speed-ups"](*speed_up_frames(pairs), note=note.strip())

@@ -68,6 +68,11 @@ def short_count(n: float) -> str:
     return f"{float(digits) * 10.0 ** (int(exponent) - 3 * thousands):.10g}{COUNT_UNITS[thousands]}"
 
 
+def span(low: str, high: str) -> str:
+    """Write a range whose ends are words; one of them where they read alike."""
+    return low if low == high else f"{low} to {high}"
+
+
 def duration(seconds: float | None) -> str:
     """Write a duration with its two largest units: 45 s, 3 min 20 s, 2 h 5 min, 4 d 3 h."""
     if seconds is None or not math.isfinite(seconds):

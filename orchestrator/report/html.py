@@ -55,6 +55,10 @@ class Section:
     tables: tuple[Table, ...] = ()
     pictures: tuple[Picture, ...] = ()
 
+    @property
+    def is_empty(self) -> bool:
+        return not (self.text or self.tables or self.pictures)
+
 
 @dataclass(frozen=True)
 class Report:

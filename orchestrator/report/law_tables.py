@@ -1,5 +1,6 @@
 """Tables and sentences of an analysis, in the words of a careful reader. Knows analyses; draws nothing."""
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,10 @@ from scalewright.orchestrator.report.html import Table
 if TYPE_CHECKING:
     import pandas as pd
 
-    from scalewright.fitting.result import Parameter
+    from scalewright.fitting.result import FitResult, Parameter
 
 SHOWN = ("E", "alpha", "beta")  # of the full law; its coefficients are losses at N = 1 and D = 1, far from any run
+METHODS_IN_REASON = re.compile(r" \(methods: .*\)$")  # a refusal's list of the methods that it was asked for
 WEAK_RATIO = 10.0  # an interval whose ends differ by more than this factor is given without a value in its middle
 
 
@@ -21,7 +23,7 @@ def laws_table(analysis: Analysis) -> Table:
     from scalewright.fitting.figures.style import name_of
 
     rows = []
-    for label in analysis.labels:
+    for label in fitted_labels(analysis):
         power, floor, full = (analysis.fit(law, label) for law in (COMPUTE_LAW, FLOOR_LAW, FULL_LAW))
         rows.append(
             {
@@ -38,11 +40,18 @@ def laws_table(analysis: Analysis) -> Table:
     return Table("Laws", tuple(rows), tuple(law_notes(analysis)))
 
 
+def fitted_labels(analysis: Analysis) -> list[str]:
+    fitted = {fit.label for fit in analysis.fits if fit.result is not None}
+    return [label for label in analysis.labels if label in fitted]
+
+
 def runs_of(analysis: Analysis, label: str) -> str:
     own = analysis.points.frame[analysis.points.frame["label"] == label]
     n_all = int((analysis.runs["label"] == label).sum())
     seeds = seeds_in_words(own)
-    return f"{len(own)} of {n_all}, {seeds}, {int(own['on_frontier'].sum())} on frontier"
+    n_minima = 0 if analysis.minima is None else int((analysis.minima["label"] == label).sum())
+    lowest = f"{n_minima} isoFLOP minima" if n_minima else f"{int(own['on_frontier'].sum())} on frontier"
+    return f"{len(own)} of {n_all}, {seeds}, {lowest}"
 
 
 def parameter_words(fit: LawFit, name: str) -> str:
@@ -72,20 +81,47 @@ def doubling_words(fit: LawFit) -> str:
 
 
 def law_notes(analysis: Analysis) -> list[str]:
-    notes = [
+    return ([law_words(), *identified_words(analysis)] if fitted_labels(analysis) else []) + refusal_words(analysis)
+
+
+def law_words() -> str:
+    from scalewright.fitting.optimum import FLOP_LEVEL
+
+    return (
         "Brackets: 95% intervals. L: final validation loss, nats per token; C: training FLOP; N: non-embedding "
-        "parameters; D: training tokens. L = K·C^−γ and L(C) = E + K·C^−γ are fitted to each method's frontier: the "
-        "runs that reach the method's lowest loss at their compute or less. L(N, D) = E + A·N^−α + B·D^−β is "
-        "fitted to all its runs.",
-    ]
+        "parameters; D: training tokens. L = K·C^−γ and L(C) = E + K·C^−γ are fitted by least squares to each method's "
+        f"frontier: at each compute (runs within {100 * FLOP_LEVEL:.0f}% of one another) the lowest run, where no "
+        "cheaper run is lower; of isoFLOP curves the minimum of each parabola. L(N, D) = E + A·N^−α + B·D^−β is fitted "
+        "to all runs of a method."
+    )
+
+
+def identified_words(analysis: Analysis) -> list[str]:
     open_ended = open_parameters(analysis)
-    if open_ended:
-        notes.append(
-            f"This grid does not identify the full law ({listed(open_ended)}): read the power law in compute and the "
-            "speed-ups; a one-sided or missing value is what these runs can say, not a failure of the fit."
-        )
-    notes += [f"{fit.law} of {fit.label} was not fitted: {fit.refused}" for fit in analysis.fits if fit.refused]
-    return notes
+    if not open_ended:
+        return []
+    return [
+        f"This grid does not identify the full law ({listed(open_ended)}): read the power law in compute and the "
+        "speed-ups; a one-sided or missing value is what these runs can say, not a failure of the fit."
+    ]
+
+
+def refusal_words(analysis: Analysis) -> list[str]:
+    """Say each reason for which laws were not fitted once, with the laws and methods that it holds for."""
+    from scalewright.fitting.figures.style import name_of
+
+    cases: dict[str, dict[str, list[str]]] = {}
+    for fit in analysis.fits:
+        if fit.refused:
+            reason = METHODS_IN_REASON.sub("", fit.refused).removeprefix(f"law {fit.law} ")
+            cases.setdefault(reason, {}).setdefault(fit.law, []).append(fit.label)
+    n_labels = len(analysis.labels)
+    found = []
+    for reason, laws in cases.items():
+        for law, labels in laws.items():
+            whose = "" if len(labels) == n_labels else f" for {listed([name_of(one) for one in labels])}"
+            found.append(f"{law} was not fitted{whose}: {'it ' * reason.startswith('has ')}{reason}.")
+    return found
 
 
 def open_parameters(analysis: Analysis) -> list[str]:
@@ -105,7 +141,7 @@ def open_parameters(analysis: Analysis) -> list[str]:
 
 def fits_table(analysis: Analysis) -> Table:
     """Every stored fit with its certificate: what was minimised, whether the optimum is one, what scatter is left."""
-    rows = [fit_row(fit) for fit in analysis.fits]
+    rows = [fit_row(fit, fit.result) for fit in analysis.fits if fit.result is not None]
     note = (
         "Starts: how many seeds of the search found the best optimum. Scatter: of a run's log loss about its law. "
         "N: parameters without embedding and head; C: the FLOP count stored with each run. Each fit is in the database "
@@ -114,16 +150,14 @@ def fits_table(analysis: Analysis) -> Table:
     return Table("", tuple(rows), (note,) if rows else ())
 
 
-def fit_row(fit: LawFit) -> dict[str, Any]:
+def fit_row(fit: LawFit, result: "FitResult") -> dict[str, Any]:
     from scalewright.fitting.figures.style import name_of
 
-    named = {"method": name_of(fit.label), "law": fit.law}
-    if fit.result is None:
-        missing = dict.fromkeys(("equation", "runs", "objective", "converged", "starts", "scatter", "fit"), "-")
-        return named | missing | {"equation": f"not fitted: {fit.refused}"}
-    result, certificate = fit.result, fit.result.certificate
+    certificate = result.certificate
     width = f", δ = {result.delta:g}" if result.objective == "huber" else ""
-    return named | {
+    return {
+        "method": name_of(fit.label),
+        "law": fit.law,
         "equation": result.law.equation,
         "runs": result.n,
         "objective": f"{result.objective}{width}: {number(result.objective_value)}",

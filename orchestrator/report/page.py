@@ -1,9 +1,10 @@
 """From an analysis to its report: which figures are drawn of it, and in which order a page tells it."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
-from scalewright.orchestrator.analysis.analyze import Analysis, analyze, seeds_in_words
+from scalewright.orchestrator.analysis.analyze import Analysis, analyze, is_one_cell, seeds_in_words
 from scalewright.orchestrator.report.comparison_tables import (
     losses_table,
     multipliers_table,
@@ -11,7 +12,15 @@ from scalewright.orchestrator.report.comparison_tables import (
     sentence,
     speed_ups_table,
 )
-from scalewright.orchestrator.report.figures import compute_picture, curve_pictures, speed_up_pictures, tokens_picture
+from scalewright.orchestrator.report.figures import (
+    ablation_pictures,
+    compute_picture,
+    curve_pictures,
+    isoflop_pictures,
+    layer_pictures,
+    speed_up_pictures,
+    tokens_picture,
+)
 from scalewright.orchestrator.report.forecast_tables import (
     forecast_picture,
     forecast_table,
@@ -19,15 +28,17 @@ from scalewright.orchestrator.report.forecast_tables import (
     held_out_words,
     reasons,
 )
-from scalewright.orchestrator.report.format import counted, number
+from scalewright.orchestrator.report.format import counted, short_count, span
 from scalewright.orchestrator.report.html import Picture, Report, Section, Table, file_label, make_folder, write_report
 from scalewright.orchestrator.report.law_tables import (
     excluded_words,
     exclusions_table,
     fits_table,
+    fitted_labels,
     laws_table,
     runs_table,
 )
+from scalewright.orchestrator.report.loss_tables import ablation_words, finals_table
 from scalewright.orchestrator.report.page_store import Page, page_key, read_page, write_page
 from scalewright.orchestrator.report.warnings import cautions
 from scalewright.orchestrator.study import Study
@@ -56,13 +67,17 @@ def report_experiment(study: Study, experiment: str, *, compare: tuple[tuple[str
 
 def headline_tables(analysis: Analysis) -> tuple[Table, ...]:
     """Return what a terminal shows first: speed-ups, the loss itself, laws."""
-    pairs = (pairs_table(analysis), losses_table(analysis.comparisons)) if analysis.comparisons else ()
-    return (*pairs, laws_table(analysis))
+    if ablation_pictures(analysis):
+        return (finals_table(analysis),)
+    pairs = analysis.comparisons
+    first = () if any(pair.ratio("tokens") for pair in pairs) else (multipliers_table(pairs),)
+    found = (*first, pairs_table(analysis), losses_table(pairs), laws_table(analysis))
+    return tuple(table for table in found if table.rows or table.notes)
 
 
 def headline_lines(analysis: Analysis) -> tuple[str, ...]:
     """Return the findings in sentences, what did not enter, and every caution."""
-    return (*map(sentence, analysis.comparisons), *excluded_words(analysis), *cautions(analysis))
+    return (*lead(analysis), *excluded_words(analysis), *cautions(analysis))
 
 
 def pairs_table(analysis: Analysis) -> Table:
@@ -98,23 +113,15 @@ def pictures_of(report: Report) -> list[Picture]:
 
 
 def build_report(analysis: Analysis) -> Report:
-    """Lay out the page: speed-ups first, then laws, then every run and every exclusion."""
-    pairs = analysis.comparisons
+    """Lay out the page: what the method gives first, then laws, then every run and every exclusion.
+
+    A section without content is left out, and so is a table without rows or notes.
+    """
     sections = (
-        Section(
-            "speed-ups",
-            "Does the method help, and by how much?",
-            tables=(pairs_table(analysis), losses_table(pairs)),
-            pictures=(*speed_up_pictures(analysis), tokens_picture(analysis)),
-        ),
-        Section(
-            "laws",
-            "Does the gain hold as models and data grow?",
-            tables=(*scale_tables(pairs), multipliers_table(pairs), laws_table(analysis)),
-            pictures=(compute_picture(analysis),),
-        ),
+        *answer_sections(analysis),
         Section("fits", "How the laws were fitted", tables=(fits_table(analysis),)),
         *forecast_sections(analysis),
+        Section("layers", "What each layer does", pictures=layer_pictures(analysis)),
         Section(
             "runs",
             "Every run",
@@ -124,12 +131,51 @@ def build_report(analysis: Analysis) -> Report:
         ),
     )
     return Report(
-        f"Scaling laws of {analysis.experiment}",
+        f"Scaling laws of {analysis.experiment}" if fitted_labels(analysis) else analysis.experiment,
         facts=facts(analysis),
-        lead=tuple(sentence(pair) for pair in analysis.comparisons),
+        lead=lead(analysis),
         warnings=tuple(cautions(analysis)),
-        sections=sections,
+        sections=tuple(section for one in sections if not (section := with_content(one)).is_empty),
     )
+
+
+def answer_sections(analysis: Analysis) -> tuple[Section, ...]:
+    """Answer the two questions of a comparison; an ablation at one size and budget has one."""
+    pairs = analysis.comparisons
+    variants = ablation_pictures(analysis)
+    if variants:
+        title = "Which variant ends lower, and by how much?"
+        return (Section("ablation", title, tables=(finals_table(analysis),), pictures=variants),)
+    scale = (*scale_tables(pairs), laws_table(analysis))
+    # without a speed-up at equal size, as on isoFLOP grids, the multiplier of compute is the answer
+    first = () if any(pair.ratio("tokens") for pair in pairs) else (multipliers_table(pairs),)
+    return (
+        Section(
+            "speed-ups",
+            "Does the method help, and by how much?" if pairs else "How low does each method end?",
+            tables=(*first, pairs_table(analysis), losses_table(pairs)),
+            pictures=(*speed_up_pictures(analysis), *tokens_picture(analysis)),
+        ),
+        Section(
+            "laws",
+            "Does the gain hold as models and data grow?" if pairs else "How does the loss fall with compute?",
+            tables=scale if first else (*scale[:-1], multipliers_table(pairs), scale[-1]),
+            pictures=(*compute_picture(analysis), *isoflop_pictures(analysis)),
+        ),
+        Section("finals", "Every final loss", tables=(finals_table(analysis),)),
+    )
+
+
+def lead(analysis: Analysis) -> tuple[str, ...]:
+    """Return the answer in sentences: a comparison has one, an ablation two for all its variants."""
+    pairs = analysis.comparisons
+    if len(pairs) > 1 and is_one_cell(analysis.points.frame):
+        return ablation_words(pairs)
+    return tuple(map(sentence, pairs))
+
+
+def with_content(section: Section) -> Section:
+    return replace(section, tables=tuple(table for table in section.tables if table.rows or table.notes))
 
 
 def forecast_sections(analysis: Analysis) -> tuple[Section, ...]:
@@ -155,10 +201,11 @@ def run_tables(analysis: Analysis) -> tuple[Table, ...]:
 
 def facts(analysis: Analysis) -> tuple[str, ...]:
     points, runs = analysis.points.frame, analysis.runs
+    tokens = (short_count(float(end)) for end in (points["n_tokens"].min(), points["n_tokens"].max()))
     return (
         f"{len(points)} of {counted(len(runs), 'run')} entered",
         counted(points["label"].nunique(), "method"),
         counted(points["size"].nunique(), "size"),
         seeds_in_words(points),
-        f"{number(points['n_tokens'].min())} to {number(points['n_tokens'].max())} tokens a run",
+        f"{span(*tokens)} tokens a run",
     )

@@ -3,12 +3,15 @@
 import json
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scalewright.db import frames
 from scalewright.db.engine import Database
 from scalewright.db.errors import DbError
 from scalewright.orchestrator.report.terminal_plot import plot
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 RESULTS = ("state", "loss_nats", "bits_per_byte", "n_tokens", "step", "flops", "tokens_per_s", "train_wall_s", "device")
 
@@ -35,13 +38,25 @@ def describe(db: Database, run_id: str) -> dict[str, Any]:
 
 
 def curve_plot(db: Database, run_ids: list[str], metric: str) -> str:
-    """Draw a metric of runs for a terminal."""
-    points = frames.curves(db, run_ids, metric)
-    curves = {
-        run_id: (group["step"].tolist(), group["value"].tolist())
-        for run_id, group in points.groupby("run_id", sort=False)
-    }
-    return plot({str(name): curve for name, curve in curves.items()})
+    """Draw a metric of runs for a terminal; of what each layer has, a curve a layer."""
+    points = metric_values(db, run_ids, metric)
+    names = points["run_id"].astype(str)
+    if "layer" in points:
+        names = names + ", layer " + (points["layer"] + 1).astype(str)
+    groups = points.groupby(names, sort=False)
+    curves = {str(name): (group["step"].tolist(), group["value"].tolist()) for name, group in groups}
+    return plot(curves)
+
+
+def metric_values(db: Database, run_ids: list[str], metric: str) -> "pd.DataFrame":
+    """Return a metric of runs: run_id, step, n_tokens, value, and layer where each layer has a value.
+
+    Raises DbError with the names that exist for a metric that nobody logged.
+    """
+    of_layers = frames.layer_values(db, run_ids, [metric])
+    if len(of_layers):
+        return of_layers[["run_id", "layer", "step", "n_tokens", "value"]]
+    return frames.curves(db, run_ids, metric)
 
 
 def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -116,5 +131,7 @@ def written(value: Any) -> str:
     if not known(value):
         return "-"
     if isinstance(value, float):
-        return f"{value:,.0f}" if value.is_integer() and abs(value) >= 1000 else f"{value:.6g}"
+        return (
+            f"{value:,.0f}" if 1e5 <= abs(value) < 1e15 or value.is_integer() and abs(value) >= 1e3 else f"{value:.6g}"
+        )
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from scalewright.db.run_states import ENDED
 from scalewright.orchestrator.analysis.analyze import Analysis
-from scalewright.orchestrator.report.format import counted, listed, number
+from scalewright.orchestrator.report.format import counted, listed, number, short_count, span
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,10 +161,11 @@ def sizes_inverted(analysis: Analysis) -> str:
 def small_scale(analysis: Analysis) -> str:
     points = analysis.points.frame
     ratio = points["n_tokens"] / points["n_params"]
-    reach = [number(float(points["n_params"].min())), number(float(points["n_params"].max()))]
+    sizes = span(*(short_count(float(end)) for end in (points["n_params"].min(), points["n_params"].max())))
+    tokens = span(number(ratio.min(), 2), number(ratio.max(), 2))
     return (
-        f"These runs span {reach[0]} to {reach[1]} non-embedding parameters at {number(ratio.min(), 2)} to "
-        f"{number(ratio.max(), 2)} tokens each: nothing here is evidence about larger models."
+        f"These runs have {sizes} non-embedding parameters and {tokens} tokens for each: nothing here is evidence "
+        "about larger models."
     )
 
 

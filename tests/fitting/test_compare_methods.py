@@ -187,7 +187,7 @@ def test_one_size_and_budget_with_several_seeds_has_a_paired_interval_over_them(
     expected = stats.ttest_rel(wide["fast"], wide["base"]).confidence_interval(0.95)
     pooled = compare(frame, "fast", "base").difference
     assert (pooled.low, pooled.high) == pytest.approx((expected.low, expected.high), rel=1e-9)
-    assert pooled.basis == "seeds" and pooled.rests_on == "3 paired seeds of one cell"
+    assert pooled.basis == "seeds" and pooled.rests_on == "3 paired seeds at one size and budget"
 
 
 def test_seeds_that_do_not_match_are_compared_by_welch():
@@ -228,3 +228,53 @@ def test_a_comparison_prints_and_records():
     assert json.loads(json.dumps(found.to_record(), allow_nan=False))["method"] == "fast"
     assert found.sentence in found.summary()
     assert {"quantity", "scope", "value", "low", "high"} == set(found.frame())
+
+
+def test_the_sharing_test_is_that_of_nested_straight_lines():
+    """By hand: log L = log A_m - alpha log C with one alpha or two, by ordinary least squares."""
+    from scipy import stats
+
+    rng, x = np.random.default_rng(6), np.log(np.geomspace(1e18, 1e22, 9))
+    frame = pd.concat([
+        pd.DataFrame({"label": label, "n_params": 1e9, "n_tokens": 1e10, "flops": np.exp(x),
+                      "loss_nats": np.exp(height - slope * x + 0.01 * rng.normal(size=9))})
+        for label, height, slope in (("base", 3.0, 0.05), ("new", 3.1, 0.054))
+    ]).assign(run_id=[f"r{i}" for i in range(18)])  # fmt: skip
+    found = sharing_test(check_points(frame), "power-shared")
+
+    def lines(rows, n_slopes):
+        y, is_new = np.log(rows["loss_nats"].to_numpy()), (rows["label"] == "new").to_numpy()
+        at = np.log(rows["flops"].to_numpy())
+        slopes = [at] if n_slopes == 1 else [at * is_new, at * ~is_new]
+        return np.stack([is_new, ~is_new, *slopes], axis=1).astype(float), y
+
+    squares, held, train = {}, {}, frame[frame["flops"] < 9e21]
+    for k in (1, 2):
+        design, y = lines(frame, k)
+        squares[k] = float(np.linalg.lstsq(design, y, rcond=None)[1][0])
+        design, y = lines(train, k)
+        solved = np.linalg.lstsq(design, y, rcond=None)[0]
+        design, y = lines(frame[frame["flops"] > 9e21], k)
+        held[k] = float(np.sqrt(np.mean((y - design @ solved) ** 2)))
+    f = (squares[1] - squares[2]) / (squares[2] / (18 - 4))
+    assert (found.f_statistic, found.p_value) == pytest.approx((f, stats.f.sf(f, 1, 14)), rel=1e-4)
+
+    def aicc(s, k):  # k: the parameters and the scale
+        return 18 * np.log(s / 18) + 2 * k + 2 * k * (k + 1) / (18 - k - 1)
+
+    assert (found.aicc_shared, found.aicc_separate) == pytest.approx((aicc(squares[1], 4), aicc(squares[2], 5)))
+    assert (found.held_out_shared, found.held_out_separate) == pytest.approx((held[1], held[2]), rel=1e-4)
+
+
+def test_the_ratio_of_losses_has_the_interval_of_its_log():
+    from scipy import stats
+
+    frame = small_study()
+    frame["log_loss"] = np.log(frame["loss_nats"])
+    wide = frame.pivot_table(index=["size", "budget"], columns="label", values="log_loss")
+    gaps = wide["fast"] - wide["base"]
+    pooled = loss_differences(check_points(frame), "fast", "base")[0]
+    low, high = stats.t.interval(0.95, 8, loc=gaps.mean(), scale=stats.sem(gaps))
+    assert (pooled.ratio, pooled.ratio_low, pooled.ratio_high) == pytest.approx(
+        tuple(np.exp([gaps.mean(), low, high])), rel=1e-6
+    )

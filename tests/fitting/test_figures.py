@@ -2,6 +2,7 @@
 
 import io
 import itertools
+from dataclasses import replace
 
 import matplotlib as mpl
 import numpy as np
@@ -100,6 +101,12 @@ def isoflop() -> tuple[pd.DataFrame, pd.DataFrame]:
     return points.assign(loss_nats=points["loss_star"] * np.exp(0.03 * points["step"] ** 2)), parabolas
 
 
+def layer_values() -> pd.DataFrame:
+    grid = itertools.product(("pre-ln", "pre-ln+gpas"), ("activation_variance", "weight_norm"), (100, 2000), range(6))
+    frame = pd.DataFrame(grid, columns=["label", "metric", "step", "layer"])
+    return frame.assign(n_tokens=frame["step"] * 1000, value=2.0 ** frame["layer"] * frame["step"])
+
+
 def inputs() -> dict[str, tuple[tuple[object, ...], dict[str, object]]]:
     residuals = finals()
     rise = pd.DataFrame({"value": np.linspace(0.1, 1.5, 50), "rise": 3 * np.log(np.linspace(0.1, 1.5, 50) / 0.4) ** 2})
@@ -107,7 +114,11 @@ def inputs() -> dict[str, tuple[tuple[object, ...], dict[str, object]]]:
     forecasts = pd.DataFrame({"law": ["chinchilla", "last value"] * 5, "decades": decades, "error": decades / 20})
     rows = pd.DataFrame({"name": [f"55k {i}" for i in range(4)], "label": LABELS, "predicted": [2.0, 2.1, 2.2, 2.3],
                          "low": 1.9, "high": 2.4, "measured": [2.02, 2.1, np.nan, np.nan]})  # fmt: skip
+    variants = pd.DataFrame({"label": LABELS, "nats": [-0.03, 0.01, -0.01, 0.0], "n": 3})
+    variants = variants.assign(low=variants["nats"] - 0.01, high=variants["nats"] + 0.01)
     return {
+        "ablation": ((variants,), {"base": "gpt+"}),
+        "layers": ((layer_values(),), {}),
         "loss-against-compute": ((residuals, {"gpt+": band()}), {}),
         "loss-against-tokens": ((residuals,), {}),
         "speed-ups": (comparisons(), {}),
@@ -174,7 +185,7 @@ def test_no_text_of_a_figure_overlaps_another_or_leaves_the_page(name):
 def test_a_figure_carries_its_note_and_names_its_axes(name):
     figure = drawn(name)
     words = {text.get_text() for text in texts(figure)}
-    assert NOTE in words
+    assert any(NOTE in one for one in words)
     named = [axes.get_xlabel() for axes in figure.axes if axes.get_visible() and axes.get_xlabel()]
     assert named
 
@@ -297,3 +308,94 @@ def test_what_a_user_wrote_is_text_in_a_figure_and_never_syntax():
 def test_seeds_that_end_at_the_same_loss_have_bars_of_no_length():
     points = pd.concat([finals().assign(seed=seed, loss_nats=2.7) for seed in range(3)])
     FigureCanvasAgg(FIGURES["loss-against-tokens"](points, note="n")).draw()
+
+
+TEN = (*LABELS, *(f"a variant of the sub-layer's output norm with a learned scale, {n}" for n in range(6)))
+
+
+def legend_words(figure: Figure) -> list[str]:
+    legends = [*figure.legends, *(axes.get_legend() for axes in figure.axes)]
+    return [text.get_text().replace("\n", " ") for legend in legends if legend for text in legend.get_texts()]
+
+
+def of_ten() -> pd.DataFrame:
+    base = finals()[finals()["label"] == "gpt+"]
+    return pd.concat([base.assign(label=label) for label in TEN], ignore_index=True)
+
+
+@pytest.mark.parametrize("name", ["loss-against-compute", "loss-against-tokens"])
+def test_ten_methods_with_long_names_all_stand_in_the_legend_inside_the_page(name):
+    args = (of_ten(), {"gpt+": band()}) if name == "loss-against-compute" else (of_ten(),)
+    figure = FIGURES[name](*args, note="a long note " * 40)
+    FigureCanvasAgg(figure).draw()
+    shown = legend_words(figure)
+    for label in TEN:
+        assert any(one.startswith(name_of(label)) for one in shown), label
+    for text in figure.findobj(Text):
+        if text.get_visible() and text.get_text().startswith(("a variant", "a long note")):
+            box = text.get_window_extent()
+            assert box.x0 >= -1 and box.x1 <= figure.bbox.x1 + 1 and box.y0 >= -1 and box.y1 <= figure.bbox.y1 + 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_runs_without_any_law_have_a_legend():
+    figure = FIGURES["loss-against-compute"](finals(), {})
+    assert {name_of(label) for label in LABELS} <= set(legend_words(figure))
+
+
+def test_filled_and_hollow_are_explained_in_the_picture():
+    assert {"filled: lowest at its compute", "hollow: other runs"} <= set(legend_words(drawn("loss-against-compute")))
+
+
+def test_a_wide_band_does_not_stretch_the_axis():
+    points, wide = finals(), band()
+    figure = FIGURES["loss-against-compute"](points, {"gpt+": replace(wide, low=wide.middle / 9, high=wide.middle * 9)})
+    low, high = figure.axes[0].get_ylim()
+    assert low > 0.8 * min(points["loss_nats"].min(), wide.middle.min())
+    assert high < 1.2 * max(points["loss_nats"].max(), wide.middle.max())
+
+
+def test_a_run_that_diverged_is_marked_and_counted():
+    gone = pd.DataFrame({"label": ["angpt"], "flops": [3e11]})
+    figure = FIGURES["loss-against-compute"](finals(), {}, diverged=gone)
+    assert "diverged (1)" in legend_words(figure)
+    assert any(3e11 in np.asarray(line.get_xdata(), float) for line in figure.axes[0].lines)
+
+
+def test_many_sizes_are_a_page_and_the_note_says_how_many_are_drawn():
+    base = finals()[finals()["size"] == "27k"]
+    points = pd.concat([base.assign(size=f"s{n:02d}", n_params=27_000 * (n + 1)) for n in range(28)])
+    figure = FIGURES["loss-against-tokens"](points, note="One seed.")
+    assert len(figure.axes) == 9 and "9 of 28 sizes are drawn. One seed." in {t.get_text() for t in texts(figure)}
+
+
+def test_past_the_runs_an_optimum_is_dashed():
+    line = replace(band("GPT+"), last=1e11)
+    axes = FIGURES["compute-optimal"]({"gpt+": line}, {"gpt+": line}).axes[0]
+    ends = {one.get_linestyle(): (min(one.get_xdata()), max(one.get_xdata())) for one in axes.lines}
+    assert ends["-"][1] <= 1e11 < ends["--"][0]
+
+
+def test_every_line_of_the_design_figure_that_shows_is_named():
+    points = pd.DataFrame({"label": "gpt+", "n_params": [1e6, 3e6, 1e7], "n_tokens": [2e7, 6e7, 2e9]})
+    figure = FIGURES["design"](points)
+    axes = figure.axes[0]
+    bottom, top = axes.get_ylim()
+    lines = [one for one in axes.lines if len(one.get_xdata()) == 2 and one.get_zorder() == 0]
+    shown = [x for x in lines if x.get_ydata()[1] > bottom and x.get_ydata()[0] < top]
+    assert len([text for text in axes.texts if ":1" in text.get_text()]) == len(shown) >= 3
+
+
+def test_an_ablation_is_sorted_and_says_each_difference():
+    figure = drawn("ablation")
+    names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert names == ["GPT+", "Pre-LN", "Pre-LN + GPAS", "anGPT"]
+    assert any("−0.030 [−0.040, −0.020], n = 3" in text.get_text() for text in texts(figure))
+
+
+def test_layers_are_drawn_with_and_without_the_gate_on_one_axis():
+    figure = drawn("layers")
+    titles = [axes.get_title(loc="left") for axes in figure.axes[:2]]
+    assert titles == ["Pre-LN", "Pre-LN + GPAS"]
+    assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim()
+    assert legend_words(figure) == ["step 100", "step 2k"]

@@ -233,3 +233,22 @@ def test_the_interval_of_an_optimum_is_the_delta_method_by_finite_differences():
         [vertex(c), vertex(c) - half, vertex(c) + half], rel=1e-4
     )
     assert found.loss_best == pytest.approx(float(np.exp(np.polyval(c[::-1], vertex(c)))), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("losses", "lowest", "kept"),
+    [
+        ((3.0, 2.05, 2.0, 2.05, 2.06), 2, (2, 5)),  # the first alone is far above
+        ((2.06, 2.05, 2.0, 2.05, 3.0), 2, (1, 4)),  # the last alone
+        ((2.09, 3.0, 2.0, 3.0, 2.09), 2, (1, 5)),  # neighbours of the lowest stay, and judge nobody
+        ((3.0, 2.05, 2.0, 2.05, 3.0, 3.0), 2, (2, 4)),
+        ((9.0, 2.09, 2.08, 2.05, 2.0, 2.05, 2.09, 9.0), 4, (3, 7)),  # five at most
+        ((2.0, 3.0, 3.0, 2.05, 2.05), 0, (1, 5)),  # three at the least
+    ],
+)
+def test_a_quadratic_takes_the_neighbours_of_the_lowest_and_outwards_what_is_near_it(losses, lowest, kept):
+    from scalewright.fitting.hyper import _near
+
+    values = np.arange(1.0, len(losses) + 1)
+    near = _near(values, np.array(losses), lowest)
+    assert (near[0], near[-1]) == kept and len(near) == kept[1] - kept[0] + 1

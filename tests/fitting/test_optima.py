@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from isoflop_coverage import coverage, study
 from planted_laws import chinchilla, grid
+from scipy import stats
 
 from scalewright.fitting.agreement import approaches
 from scalewright.fitting.errors import FittingError
@@ -139,6 +140,9 @@ def test_approaches_that_differ_are_called_so():
 
     apart = [Parameter("a", v, 0.01, v - 0.02, v + 0.02) for v in (0.5, 0.6)]
     assert _homogeneity(apart)[1] < 1e-6
+    unequal = [Parameter("a", v, se, v - se, v + se) for v, se in ((0.5, 0.01), (0.6, 0.02))]
+    q = 0.1**2 / (0.01**2 + 0.02**2)  # of two estimates Cochran's Q is their squared difference over its variance
+    assert _homogeneity(unequal) == pytest.approx((q, stats.chi2.sf(q, 1)))
 
 
 def test_computes_are_grouped_by_level():
@@ -154,8 +158,6 @@ def test_an_unknown_approach_is_refused():
 
 def test_the_interval_of_a_coefficient_is_that_of_a_straight_line_at_log_compute_zero():
     """By hand, without centring: y = a x + g, covariance (X'X)^-1 of the residual variance over n - 2."""
-    from scipy import stats
-
     from scalewright.fitting.optimum import _power
 
     x, y = np.array([1.0, 2.0, 4.0, 7.0]), np.array([0.1, 1.2, 1.9, 4.1])

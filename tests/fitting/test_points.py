@@ -46,6 +46,13 @@ def test_missing_flags_are_not_flags():
     assert len(check_points(frame)) == 12
 
 
+def test_a_loss_below_one_enters_and_one_of_zero_does_not():
+    frame = grid(4, 3)
+    frame.loc[[0, 1], "loss_nats"] = 0.5, 0.0
+    points = check_points(frame)
+    assert reasons(points) == {"run-001": "loss is not positive"} and points.column("loss_nats").min() == 0.5
+
+
 def test_the_worst_runs_can_be_dropped_and_are_named():
     frame = grid(4, 3)
     worst = frame.nlargest(2, "loss_nats")["run_id"]

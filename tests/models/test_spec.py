@@ -143,3 +143,20 @@ def test_planning_a_model_imports_no_torch():
         "flops_per_token(ModelSpec(16, 2, 2, 19, 12, method='angpt')); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_all_operations_of_three_methods_by_hand():
+    """Of width 16, depth 2, MLP 64, two heads, context 12, vocabulary 19; a backward pass counts twice the forward.
+
+    An RMSNorm is 4 an element, a unit norm 3, rotary 3, SwiGLU 5, softmax 5, an addition 1, LERP 3, a scale 1.
+    """
+    matrices, attention, softmax = 6 * (8192 + 19 * 16), 6 * 2 * 12 * 16, 5 * 2 * 12 // 2
+    gpt = 2 * (2 * 16 * (4 + 1) + 2 * 16 * (3 + 4) + 64 * 5 + softmax) + 4 * 16
+    ngpt = 2 * (2 * 16 * (3 + 3 + 3) + 2 * 16 * (3 + 3 + 1) + 64 * (5 + 2) + softmax) + 19
+    angpt = 2 * (2 * 16 * (3 + 3) + 2 * 16 * (3 + 3) + 64 * 5 + softmax) + 19
+    exact = angpt + 2 * 3 * (3 * 16 + 3 * 64 + 2 * 16)  # v, both outputs; u, z, inner; the stream after each join
+    cases = {"gpt+": gpt, "ngpt": ngpt, "angpt": angpt}
+    found = {name: flops_per_token(ModelSpec(**SHAPE, method=name), "all-operations") for name in cases}
+    assert found == {name: matrices + attention + 3 * extra for name, extra in cases.items()}
+    spec = ModelSpec(**SHAPE, method="angpt", method_options={"normalisation": "exact"})
+    assert flops_per_token(spec, "all-operations") == matrices + attention + 3 * exact

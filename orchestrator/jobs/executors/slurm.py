@@ -1,7 +1,9 @@
 """Jobs on a SLURM cluster: arrays in turn, as many as the site takes, and their end in the queue."""
 
+import fcntl
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -39,11 +41,12 @@ class Slurm(Executor):
         """Submit arrays. Runs that the site does not take now are free again: raises Partial where that is so."""
         limits = slurm_arrays.read_limits()
         parts = slurm_arrays.arrays(handover.packs[: slurm_arrays.n_jobs_allowed(limits)], limits)
-        n_places, before = places_left(handover)
-        line = Line(handover, limits, before if n_places is not None else [])
+        line = Line(handover, limits)
         try:
-            for part, turn in zip(parts, take_turns(parts, n_places), strict=True):
-                line.hand_over(part, turn)
+            with in_turn(handover.study):
+                n_places, line.before = places_left(handover)
+                for part, turn in zip(parts, take_turns(parts, n_places), strict=True):
+                    line.hand_over(part, turn)
         except UserError as refusal:
             free(handover.database, line.left(), str(refusal))
             if not line.n_arrays:
@@ -72,13 +75,22 @@ def auto_pack(work: Sequence[Work]) -> int:
     return 1 if not longest else max(1, min(64, int(AUTO_PACK_S / longest)))
 
 
+@contextmanager
+def in_turn(study: Study) -> Iterator[None]:
+    """Wait for other submissions of the study: `max_parallel` counts their jobs too. The lock ends with its process."""
+    with (study.jobs_dir / "submitting").open("a") as lock:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 @dataclass
 class Line:
     """The arrays of one submission as they are handed over, and whom the next of each lane waits for."""
 
     handover: Handover
     limits: Limits
-    before: list[str]
+    before: list[str] = field(default_factory=list)
     after: dict[int, list[str]] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
     full: set[str] = field(default_factory=set)

@@ -101,7 +101,7 @@ def test_missing_throughput_leaves_out_the_row_in_seconds_only():
 def test_sentences_and_tables_name_n_and_intervals():
     clear = planted(1.6, 0.003)
     assert "anGPT over GPT+: GPT+ needs 1.6" in sentence(clear)
-    assert "9 cells at 3 sizes, 3 extrapolated, 95% interval" in sentence(clear)
+    assert "9 size-budget pairs at 3 sizes, 3 extrapolated, 95% interval" in sentence(clear)
     assert losses_table([clear]).rows[0]["reading"] == "lower"
     by_size, by_budget, holds = scale_tables([clear])
     assert holds.columns[2:] == ["times, for 10x the parameters", "times, for 10x the tokens", *LAST_COLUMNS]

@@ -69,7 +69,8 @@ def test_arrays_never_have_more_jobs_at_once_than_there_are_places(sizes, n_plac
 def test_places_go_where_the_work_is_and_arrays_of_a_class_wait_for_each_other():
     turns = take_turns([array("small", 10), array("large", 10, cost=9.0), array("large", 3)], 8)
     assert [(turn.throttle, turn.lane) for turn in turns] == [(1, 0), (7, 1), (3, 1)]
-    assert [turn.throttle for turn in take_turns([array("small", 10)], None)] == [None]
+    free = take_turns([array("small", 1), array("large", 1), array("small", 10)], None)
+    assert [(turn.throttle, turn.lane) for turn in free] == [(None, 0), (None, 1), (None, 0)]
 
 
 def test_a_pack_takes_the_time_of_its_runs_over_its_lanes():

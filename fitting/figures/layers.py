@@ -1,0 +1,63 @@
+"""Figure of what each layer does: a quantity over layers and steps, one row a quantity, one column a label."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from scalewright.fitting.figures.style import (
+    footnote,
+    in_order,
+    legend_above,
+    log_axis,
+    name_of,
+    named_artists,
+    new_figure,
+    short,
+    styled,
+)
+
+MOST_STEPS = 6  # that are drawn, evenly spread from the first to the last
+MOST_LABELS = 4
+
+
+@styled
+def layers(values: pd.DataFrame, *, note: str = "") -> Figure:
+    """Draw each quantity against the layer, one line a step, light early and dark late; rows share their axis.
+
+    values: columns label, metric, step, n_tokens, layer (from 0), value; of one run a label.
+    """
+    labels = in_order(values["label"])[:MOST_LABELS]
+    metrics = list(dict.fromkeys(values["metric"]))
+    figure = new_figure(1.2 + 2.6 * max(len(labels), 2), 0.6 + 2.0 * len(metrics))
+    grid = figure.subplots(len(metrics), len(labels), sharex=True, sharey="row", squeeze=False)
+    for row, metric in zip(grid, metrics, strict=True):
+        for axes, label in zip(row, labels, strict=True):
+            draw_steps(axes, values[(values["label"] == label) & (values["metric"] == metric)])
+        row[0].set_ylabel(metric.replace("_", " "))
+    for axes, label in zip(grid[0], labels, strict=True):
+        axes.set_title(name_of(label))
+    for axes in grid[-1]:
+        axes.set_xlabel("layer")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+    legend_above(figure, named_artists(grid.flat), size=8)
+    footnote(figure, note)
+    return figure
+
+
+def draw_steps(axes: Axes, values: pd.DataFrame) -> None:
+    steps = drawn_steps(sorted(values["step"].unique()))
+    for step, colour in zip(steps, colormaps["viridis_r"](np.linspace(0.15, 1.0, len(steps))), strict=True):
+        some = values[values["step"] == step].sort_values("layer")
+        axes.plot(some["layer"] + 1, some["value"], "o-", color=colour, markersize=3.5, label=f"step {short(step)}")
+    if len(values) and (values["value"] > 0).all():
+        log_axis(axes, "y", n_ticks=4)
+
+
+def drawn_steps(steps: Sequence[int]) -> list[int]:
+    places = np.linspace(0, len(steps) - 1, min(MOST_STEPS, len(steps))).round().astype(int)
+    return [steps[place] for place in places]

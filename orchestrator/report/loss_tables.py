@@ -1,0 +1,95 @@
+"""Final loss and perplexity by method, size and budget, each with its difference from the baseline. Knows analyses."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from scalewright.orchestrator.analysis.analyze import Analysis
+from scalewright.orchestrator.analysis.comparisons import PairReading
+from scalewright.orchestrator.report.format import counted, listed, number, short_count, signed
+from scalewright.orchestrator.report.html import Table
+
+if TYPE_CHECKING:
+    from scalewright.fitting.difference import LossDifference
+
+FINAL_NOTE = (
+    "Loss: mean over seeds, nats per token; perplexity: its exponential. Difference: loss minus that of the baseline "
+    "at the same size and budget, with its 95% interval; one interval at a time, so of twenty without a true "
+    "difference about one leaves 0 out."
+)
+
+
+def finals_table(analysis: Analysis) -> Table:
+    """One row a method, size and budget, smallest first; within a cell the methods in the order of all figures."""
+    from scalewright.fitting.curve import budget_keys, size_keys
+    from scalewright.fitting.figures.style import name_of
+
+    points = analysis.points.frame
+    points = points.assign(_size=size_keys(points), _budget=budget_keys(points))
+    ranks = {label: rank for rank, label in enumerate(analysis.labels)}
+    points = points.assign(_rank=points["label"].map(ranks))
+    pairs = {pair.method: pair for pair in reversed(analysis.comparisons)}
+    ordered = points.sort_values(["n_params", "n_tokens", "_rank"], kind="stable")
+    rows: list[dict[str, Any]] = []
+    for (size, budget, label), runs in ordered.groupby(["_size", "_budget", "label"], sort=False):
+        loss = float(runs["loss_nats"].mean())
+        rows.append(
+            {
+                "size": size,
+                "budget": budget_words(str(budget), float(runs["n_tokens"].median())),
+                "method": name_of(str(label)),
+                "runs": len(runs),
+                "loss": number(loss, 4),
+                "perplexity": number(math.exp(loss), 4),
+                **difference_cells(pairs.get(str(label)), f"cell {size} {budget}"),
+            }
+        )
+    alike = [name for name in ("size", "budget") if len({row[name] for row in rows}) == 1]
+    bases = {pair.baseline for pair in analysis.comparisons}
+    alike += ["baseline"] if len(bases) < 2 else []
+    alike += ["difference"] if not bases else []
+    where = [f"{name} {rows[0][name]}" for name in alike if name in ("size", "budget")]
+    title = f"Final loss and perplexity{' at ' * bool(where)}{', '.join(where)}"
+    named = [f"Baseline: {name_of(one)}." for one in bases] if len(bases) == 1 else []
+    shown = tuple({name: value for name, value in row.items() if name not in alike} for row in rows)
+    return Table(title, shown, (*named, FINAL_NOTE) if bases else ())
+
+
+def budget_words(budget: str, n_tokens: float) -> str:
+    """Write a budget as it was asked for; one without a name by its tokens."""
+    return short_count(n_tokens) if budget.replace(".", "").replace("e+", "").isdigit() else budget
+
+
+def difference_cells(pair: PairReading | None, scope: str) -> dict[str, str]:
+    """Write the difference of one cell from the baseline; a method that is compared with none has dashes."""
+    from scalewright.fitting.figures.style import name_of
+
+    found = None if pair is None else next((d for d in pair.comparison.differences if d.scope == scope), None)
+    if pair is None or found is None:
+        return {"difference": "-", "baseline": "-"}
+    return {"difference": nats_words(found), "baseline": name_of(pair.baseline)}
+
+
+def nats_words(one: "LossDifference") -> str:
+    """Write a difference in nats with its interval, to three decimals."""
+    if not math.isfinite(one.low):
+        return f"{signed(one.nats)} (no interval)"
+    return f"{signed(one.nats)} [{signed(one.low)}, {signed(one.high)}]"
+
+
+def ablation_words(pairs: Sequence[PairReading]) -> tuple[str, ...]:
+    """Say which variant is best, how many differ from the base, and which."""
+    from scalewright.fitting.figures.style import name_of
+
+    ordered = sorted(pairs, key=lambda pair: pair.comparison.difference.nats)
+    best, base = ordered[0], name_of(ordered[0].baseline)
+    better = [name_of(pair.method) for pair in ordered if pair.comparison.difference.high < 0]
+    worse = [name_of(pair.method) for pair in ordered if pair.comparison.difference.low > 0]
+    rest = len(ordered) - len(better) - len(worse)
+    lowest = f"{name_of(best.method)} ends lowest: {nats_words(best.comparison.difference)} nats from {base}."
+    if best.comparison.difference.nats >= 0:
+        lowest = f"No variant ends below {base}."
+    told = [f"{listed(better)} {'ends' if len(better) == 1 else 'end'} below {base}"] if better else []
+    told += [f"{listed(worse)} {'ends' if len(worse) == 1 else 'end'} above it"] if worse else []
+    shown = f"Beyond their intervals: {'; '.join(told)}. " if told else ""
+    return (lowest, f"{shown}{counted(rest, 'variant')} of {len(ordered)}: no difference shown.")

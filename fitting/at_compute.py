@@ -1,4 +1,4 @@
-"""N*, D* and L* at chosen computes, with intervals, for any fitted law in N and D.
+"""N*, D* and L* at chosen computes, with intervals, for any fitted law in N and D and for the isoFLOP approaches.
 
 Where a law has a formula for its optimum it is used (`frontier.py`); otherwise the loss is minimised over N at fixed
 compute, and the interval follows how the minimum moves with each coordinate. Every row says how far it lies past the
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scalewright.fitting.errors import FittingError
 from scalewright.fitting.frame import FLOPS_PER_PARAMETER_TOKEN
 from scalewright.fitting.frontier import NAMES, frontier
+from scalewright.fitting.optimum import OptimumFit
 from scalewright.fitting.result import FitResult, is_identified, open_exp, widen
 from scalewright.fitting.uncertainty import t_quantile
 
@@ -68,6 +69,16 @@ def at_compute(result: FitResult, flops: Sequence[float]) -> list[AtCompute]:
     return [_searched(result, c) for c in flops]
 
 
+def optimum_at(result: OptimumFit, flops: Sequence[float], largest: float) -> list[AtCompute]:
+    """Return N* and D* by an isoFLOP approach at each compute; `largest` is the compute of the dearest run."""
+    return [
+        AtCompute(
+            c, _power_at(result, "a", "G_N", c), _power_at(result, "b", "G_D", c), None, {"flops": c / largest}, True
+        )
+        for c in flops
+    ]
+
+
 def _value(row: dict[Any, Any], name: str) -> Value:
     return Value(*(float(row[key]) for key in (name, f"{name}_low", f"{name}_high")))
 
@@ -86,6 +97,17 @@ def _row(result: FitResult, flops: float, n: Value | None, d: Value | None, loss
 def _of_compute(result: FitResult, flops: float) -> AtCompute:
     told = result.predict(flops=flops)
     return _row(result, flops, None, None, Value(float(told.value), float(told.low), float(told.high)))
+
+
+def _power_at(result: OptimumFit, exponent: str, coefficient: str, flops: float) -> Value:
+    """A power law's value at a compute; the errors of its two parameters are apart at the middle of the computes."""
+    a, g = result.params[exponent], result.params[coefficient]
+    centre = float(np.mean([np.log(v.flops_budget) for v in result.valleys if not v.refused]))
+    middle = max((g.se / g.value) ** 2 - (a.se * centre) ** 2, 0.0)
+    t = (a.high - a.low) / (2 * a.se) if a.se > 0 else 0.0
+    log_value = np.log(g.value) + a.value * np.log(flops)
+    half = t * float(np.sqrt(middle + (a.se * (np.log(flops) - centre)) ** 2))
+    return Value(*(float(open_exp(v)) for v in (log_value, log_value - half, log_value + half)))
 
 
 def _searched(result: FitResult, flops: float) -> AtCompute:

@@ -103,6 +103,7 @@ def fit_points(points: Points, law: Law, settings: FitSettings) -> FitResult:
     found = intervals_of(problem, objective, settings, theta, robust, noise)
     params = params_of(law, found, settings, theta, robust, noise)
     raw = problem.to_raw
+    held = [*settings.fixed, *(name for name in certificate.at_bound if name in settings.bounds)]
     return FitResult(
         law=law,
         objective=objective.name,
@@ -125,7 +126,7 @@ def fit_points(points: Points, law: Law, settings: FitSettings) -> FitResult:
         ),
         residuals=residuals,
         warnings=_warnings(points, law, params, settings, certificate.at_bound),
-        notes=interval_notes(problem, robust, noise, points),
+        notes=interval_notes(problem, robust, noise, points, held),
         settings=settings,
         range=seen_range(points),
         shared=robust.shared,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scalewright.fitting.errors import FittingError
 
 SETTLED = frozenset({"completed", "diverged"})  # states of runs whose loss is final
+LARGEST_LOSS = 20.0  # nats; a uniform guess among 100 million tokens has 18.4
 AXES = ("n_params", "n_tokens", "flops")
 N_CONVENTIONS: dict[str, str] = {
     "non-embedding": "n_params",
@@ -179,6 +180,7 @@ def _reasons(table: pd.DataFrame, rules: PointRules) -> list[str]:
         mark(~settled, "not finished")
     mark(~np.isfinite(table["loss_nats"]), "loss is not finite")
     mark(table["loss_nats"] <= 0, "loss is not positive")
+    mark(table["loss_nats"] > LARGEST_LOSS, f"loss is above {LARGEST_LOSS:g} nats, worse than guessing")
     for axis in AXES:
         if table[axis].notna().any():
             mark(~(table[axis] > 0) | ~np.isfinite(table[axis]), f"{axis} is missing or not positive")

@@ -15,7 +15,7 @@ from scalewright.fitting.cells import CELL, with_cells
 from scalewright.fitting.curve import level_of
 from scalewright.fitting.errors import FittingError
 from scalewright.fitting.frame import Exclusion, PointRules, Points, check_points
-from scalewright.fitting.result import Parameter, jsonable, open_exp, parameter_line
+from scalewright.fitting.result import Parameter, is_identified, jsonable, open_exp, parameter_line
 from scalewright.fitting.threads import single_threaded
 from scalewright.fitting.uncertainty import t_quantile
 
@@ -26,7 +26,6 @@ LEAST_VALUES = 3
 NEAREST = 5  # values of a sweep that a quadratic may take in
 WITHIN = 0.1  # log loss above the lowest up to which a sweep is taken for parabolic
 AT_EDGE = "the best value is at the edge of its sweep"
-LOOSE = 2.0  # width of an exponent's interval past which a law tells nothing beyond its own sweep
 NO_MINIMUM = "the best value lies inside its sweep, but the quadratic has no minimum there"
 
 
@@ -115,6 +114,9 @@ class HyperResult:
     def to_record(self) -> dict[str, Any]:
         """Return the result as JSON-able values."""
         record: dict[str, Any] = jsonable(asdict(self))
+        for label, law in self.laws.items():
+            for name, one in law.params.items():
+                record["laws"][label]["params"][name]["identified"] = one.identified
         return record
 
 
@@ -301,7 +303,7 @@ def fit_hyper_law(optima: list[Optimum], setting: str, label: str, level: float 
 def _law_warnings(params: dict[str, Parameter], df: int, setting: str) -> tuple[str, ...]:
     if not df:
         return ("as many optima as parameters: no interval",)
-    loose = [name for name in ("p", "q") if params[name].high - params[name].low > LOOSE]
+    loose = [name for name in ("p", "q") if not params[name].identified]
     words = f"exponent {' and '.join(loose)} of {setting} not resolved: use it at the sizes and budgets swept alone"
     return (words,) if loose else ()
 
@@ -314,10 +316,14 @@ def _law_params(
     log_c = float(shift @ solved)
     se_c = float(np.sqrt(shift @ covariance @ shift)) if finite else float("inf")
     c, low, high = (float(end) for end in open_exp([log_c, log_c - t * se_c, log_c + t * se_c]))
-    params = {"c": Parameter("c", c, c * se_c, low, high)}
+    known = is_identified(low, high)  # else its ends are but those of the exponents, far from 1 parameter and 1 token
+    params = {
+        "c": Parameter("c", c, c * se_c, low, high) if known else Parameter("c", c, c * se_c, 0.0, np.inf, "none")
+    }
     for j, (name, _, _) in enumerate(used[1:], start=1):
         se = float(np.sqrt(covariance[j, j])) if finite else float("inf")
-        params[name] = Parameter(name, float(solved[j]), se, float(solved[j] - t * se), float(solved[j] + t * se))
+        ends = (float(solved[j] - t * se), float(solved[j] + t * se))
+        params[name] = Parameter(name, float(solved[j]), se, *ends, shift=True)
     for name in ("p", "q"):
         params.setdefault(name, Parameter(name, 0.0, 0.0, 0.0, 0.0, None, "fixed"))
     return params

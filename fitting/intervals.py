@@ -1,5 +1,6 @@
 """The intervals of a fit's parameters: robust, profiled where that would mislead, and what their width is due to."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -53,13 +54,15 @@ def intervals_of(
             ends = profile_range(problem, objective, theta, problem.to_raw[j], threshold)
             alternatives.append(ends.theta)
         params[name] = _parameter(problem, j, raw[j], t, spread[j], ends)
+    for name in np.array(problem.names)[at_limit(problem, theta)].tolist():
+        params[name] = replace(params[name], at_limit=True)
     return Intervals(params, np.concatenate(alternatives))
 
 
 def params_of(law: Law, found: Intervals, settings: FitSettings, theta: Array, robust: Robust, noise: Noise) -> Params:
     """Return the parameters of the law's equation: the coordinates themselves, or what the law reports of them."""
     if law.reported is None:
-        return {name: replace(one, shift=name in law.shifts) for name, one in found.params.items()}
+        return found.params
     told, t = law.reported(theta), t_quantile(settings.level, noise.df)
     spread = np.sqrt(np.einsum("kp,pq,kq->k", told.jacobian, robust.covariance, told.jacobian).clip(min=0))
     return {
@@ -124,6 +127,11 @@ def stretch_of(problem: Problem, robust: Robust) -> Array:
     return np.where(equal > 0, own / np.where(equal > 0, equal, 1.0), 1.0)
 
 
+def at_limit(problem: Problem, theta: Array) -> NDArray[np.bool_]:
+    """True for coordinates at an end of their range that are not held at one value."""
+    return np.asarray(held_at_bound(problem, theta) & (problem.box.lower != problem.box.upper))
+
+
 def size_groups(points: Points) -> NDArray[np.intp] | None:
     """Number the runs that may share an effect: those of one trunk where that is known, else of one method and size."""
     frame = points.frame
@@ -136,12 +144,19 @@ def size_groups(points: Points) -> NDArray[np.intp] | None:
     return np.asarray(pd.factorize(keys)[0], dtype=np.intp)
 
 
-def interval_notes(problem: Problem, robust: Robust, noise: Noise, points: Points) -> tuple[str, ...]:
+def interval_notes(
+    problem: Problem, robust: Robust, noise: Noise, points: Points, held: Sequence[str]
+) -> tuple[str, ...]:
     """Say what the intervals allow for beyond equal, independent scatter, and what makes them wide."""
     stretch = np.sqrt(stretch_of(problem, robust))
     found = []
     shared = robust.shared
-    if shared is not None and shared.found:
+    if shared is not None and shared.found and held:
+        found.append(
+            f"runs of one size lie off the law together ({100 * shared.share:.0f}% of the variance): perhaps because"
+            f" {', '.join(held)} is held where these runs would not have it, and no effect of a size"
+        )
+    elif shared is not None and shared.found:
         found.append(
             f"runs of one size share an effect ({100 * shared.share:.0f}% of the variance, {shared.n_groups} sizes):"
             " intervals allow for it, and only more sizes narrow them"

@@ -40,7 +40,8 @@ class Parameter:
 
     `one_sided` is None, "lower" (only `low` is a bound: the data allow any larger value), "upper" (only `high` is), or
     "none" (neither end is bounded). `interval` says where the ends come from: "robust", "profile" or "bootstrap".
-    `shift`: it stands in an exponent and may well be 0, so what counts is the width of its interval.
+    `shift`: it stands in an exponent and may well be 0, so what counts is the width of its interval. `at_limit`: the
+    optimum lies at an end of its range, of the law or given, so that end is no result.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Parameter:
     one_sided: str | None = None
     interval: str = "robust"
     shift: bool = False
+    at_limit: bool = False
 
     @property
     def identified(self) -> bool:
@@ -293,14 +295,15 @@ def jsonable(value: Any) -> Any:
 
 
 def interval_text(parameter: Parameter) -> str:
-    """Write the interval as a person would: two ends, or a one-sided bound."""
-    if parameter.one_sided == "upper":
-        return f"at most {parameter.high:.4g}"
-    if parameter.one_sided == "lower":
-        return f"at least {parameter.low:.4g}"
-    if parameter.one_sided == "none":
-        return "not identified"
-    return f"{parameter.low:.4g} to {parameter.high:.4g}" + ("" if parameter.identified else ", not identified")
+    """Write the interval as a person would: two ends or a one-sided bound, and whether the estimate is at its limit."""
+    ends = {
+        "upper": f"at most {parameter.high:.4g}",
+        "lower": f"at least {parameter.low:.4g}",
+        "none": "not identified",
+    }
+    both = f"{parameter.low:.4g} to {parameter.high:.4g}" + ("" if parameter.identified else ", not identified")
+    told = both if parameter.one_sided is None else ends[parameter.one_sided]
+    return told + (", at its limit" if parameter.at_limit else "")
 
 
 def parameter_line(parameter: Parameter) -> str:

@@ -292,7 +292,7 @@ def to_json(fitted: Fitted, request: FitRequest) -> dict[str, Any]:
         "excluded": [{"run": exclusion.run_id, "reason": exclusion.reason} for exclusion in result.excluded],
         "params": {
             name: parameter_json(asdict(parameter))
-            | {"identified": parameter.identified, "at_limit": name in result.certificate.at_bound}
+            | {"identified": parameter.identified, "at_limit": parameter.at_limit}
             for name, parameter in result.params.items()
         },
         "certificate": asdict(result.certificate),

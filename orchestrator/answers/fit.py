@@ -2,18 +2,16 @@
 
 import sys
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scalewright.orchestrator.analysis.fits import LOSSES, PAST, FitRequest, Fitted, fit_as_asked, optima, together_json
 from scalewright.orchestrator.answers.answer import Answer, show_table
-from scalewright.orchestrator.report.format import counted, interval, number
+from scalewright.orchestrator.answers.optimum import at_table
+from scalewright.orchestrator.report.format import counted, number
 from scalewright.orchestrator.report.html import Table
 from scalewright.orchestrator.report.page_store import Page
 from scalewright.orchestrator.report.tables import print_json, print_rows
 from scalewright.orchestrator.study import Asked
-
-if TYPE_CHECKING:
-    from scalewright.fitting.at_compute import Value
 
 
 def print_analysis(asked: Asked) -> None:
@@ -132,30 +130,7 @@ def optimum_tables(fitted: Fitted, request: FitRequest) -> list[Table]:
     found = optima(fitted, request)
     unknown = ("These runs do not identify this law: read no optimum from this table.",)
     note = () if all(one.identified for one in found) else unknown
-    columns = {"n_params": 3, "n_tokens": 3, "loss_nats": 4}
-    rows = [
-        {
-            "compute (FLOP)": number(one.flops),
-            "past the runs": past_words(one.past),
-            **{STAR[name]: value_words(getattr(one, name), digits) for name, digits in columns.items()},
-        }
-        for one in found
-    ]
-    return [Table("Compute-optimal by this law, C = 6 N D", tuple(rows), note)] if rows else []
-
-
-STAR = {"n_params": "N*", "n_tokens": "D*", "loss_nats": "L*"}
-AXIS = {"flops": "compute", "n_params": "N", "n_tokens": "D"}
-
-
-def past_words(past: Mapping[str, float]) -> str:
-    """Say how many times beyond the largest run each axis lies: `10× compute, 3.1× N`, or `inside the runs`."""
-    beyond = [f"{number(factor, 2)}× {AXIS.get(axis, axis)}" for axis, factor in past.items() if factor > 1.005]
-    return ", ".join(beyond) or "inside the runs"
-
-
-def value_words(one: "Value | None", digits: int = 3) -> str:
-    return "-" if one is None else f"{number(one.value, digits)} {interval(one.low, one.high, digits)}"
+    return [at_table(found, "Compute-optimal by this law, C = 6 N D", note)] if found else []
 
 
 def has_frontier(fitted: Fitted) -> bool:

@@ -104,12 +104,8 @@ def law_row(law: "HyperLaw") -> dict[str, Any]:
 
 
 def parameter_words(one: "Parameter") -> str:
-    """Word a parameter of a law; one that is known to no factor of ten (c, where exponents are loose) has no value."""
-    from scalewright.fitting.result import is_identified
-
-    if one.name == "c" and not is_identified(one.low, one.high):
-        return "not resolved"
-    return f"{number(one.value)} {interval(one.low, one.high)}"
+    """Word a parameter of a law; one that its optima do not tell has no value."""
+    return f"{number(one.value)} {interval(one.low, one.high)}" if one.identified else "not identified"
 
 
 def use_words(experiment: str, result: "HyperResult", fit_id: str) -> list[str]:

@@ -10,9 +10,12 @@ from scalewright.orchestrator.report.format import counted, interval, number
 from scalewright.orchestrator.report.html import Picture, Table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import pandas as pd
 
     from scalewright.db.engine import Database
+    from scalewright.fitting.at_compute import AtCompute, Value
     from scalewright.fitting.optimum import OptimumFit
 
 
@@ -31,20 +34,24 @@ def optimum_answer(database: "Database", experiment: str, runs: "pd.DataFrame", 
         fit_id = record_fit(
             database, result.to_record(), result.run_ids, excluded, experiment=experiment, label=group.label
         )
-        answers[group.label] = group_answer(group, result, fit_id)
+        answers[group.label] = group_answer(group, result, fit_id, request)
     if len(answers) == 1:
         return next(iter(answers.values()))
     return merge(answers)
 
 
-def group_answer(group: Group, result: "OptimumFit", fit_id: str) -> Answer:
+def group_answer(group: Group, result: "OptimumFit", fit_id: str, request: FitRequest) -> Answer:
+    from scalewright.fitting.at_compute import optimum_at
+
     lines = [f"{named(group.label)} at {one.flops_budget:.3g} FLOP: refused, {one.refused}" for one in refused(result)]
     lines += [f"left out {exclusion.run_id}: {exclusion.reason}" for exclusion in result.excluded]
+    at = optimum_at(result, request.at, float(group.points.column("flops").max()))
+    asked = (at_table(at, f"{named(group.label)}: optimum where asked, by {result.law}"),) if at else ()
     return Answer(
-        (powers_table(group, result, fit_id), optima_table(group, result)),
+        (powers_table(group, result, fit_id), optima_table(group, result), *asked),
         lines=(*lines, *(f"note: {warning}" for warning in result.warnings)),
         pictures=(picture(group, result),),
-        value=to_json(group, result, fit_id),
+        value=to_json(group, result, fit_id) | {"optimum": [one.row() for one in at]},
     )
 
 
@@ -104,3 +111,30 @@ def to_json(group: Group, result: "OptimumFit", fit_id: str) -> dict[str, Any]:
         "optima": [asdict(valley) for valley in result.valleys],
         "warnings": list(result.warnings),
     }
+
+
+def at_table(found: "Sequence[AtCompute]", title: str, notes: tuple[str, ...] = ()) -> Table:
+    columns = {"n_params": 3, "n_tokens": 3, "loss_nats": 4}
+    rows = [
+        {
+            "compute (FLOP)": number(one.flops),
+            "past the runs": past_words(one.past),
+            **{STAR[name]: value_words(getattr(one, name), digits) for name, digits in columns.items()},
+        }
+        for one in found
+    ]
+    return Table(title, tuple(rows), notes)
+
+
+STAR = {"n_params": "N*", "n_tokens": "D*", "loss_nats": "L*"}
+AXIS = {"flops": "compute", "n_params": "N", "n_tokens": "D"}
+
+
+def past_words(past: "Mapping[str, float]") -> str:
+    """Say how many times beyond the largest run each axis lies: `10× compute, 3.1× N`, or `inside the runs`."""
+    beyond = [f"{number(factor, 2)}× {AXIS.get(axis, axis)}" for axis, factor in past.items() if factor > 1.005]
+    return ", ".join(beyond) or "inside the runs"
+
+
+def value_words(one: "Value | None", digits: int = 3) -> str:
+    return "-" if one is None else f"{number(one.value, digits)} {interval(one.low, one.high, digits)}"

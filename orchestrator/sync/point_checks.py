@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from scalewright.fitting.frame import LARGEST_LOSS
+
 LEAST = {"n_params": 1e3, "n_tokens": 1e4}  # fewer parameters or tokens than any language model has
-LARGEST_LOSS = 20.0  # nats; a uniform guess among 100 million tokens has 18.4
 SAME_COMPUTE = 30.0  # factor between flops and 6 N D from which they are not in the same units
 FEWEST = 8  # runs of a method from which a loss can be set against the others
 FAR = 10.0  # robust standard deviations
@@ -45,8 +46,7 @@ def impossible_losses(rows: Sequence[Numbered]) -> list[str]:
     if not lines:
         return []
     return [
-        f"{named(lines)}: a loss above {LARGEST_LOSS:g} nats a token is worse than guessing; these runs enter every "
-        "fit as they are"
+        f"{named(lines)}: a loss above {LARGEST_LOSS:g} nats a token is worse than guessing; these runs enter no fit"
     ]
 
 

@@ -158,6 +158,17 @@ def test_held_parameters_stay_and_the_others_adapt():
         fit(frame, fixed={"gamma": 1.0})
 
 
+def test_bounds_that_bind_are_told_as_a_limit_and_not_as_an_effect_of_a_size():
+    result = fit(grid(6, 5, noise=0.001), bounds={"E": (1.0, 1.6)})
+    floor = result.params["E"]
+    assert floor.at_limit and floor.value == pytest.approx(1.6) and interval_text(floor).endswith("at its limit")
+    assert not result.params["alpha"].at_limit
+    (told,) = [note for note in result.notes if "runs of one size" in note]
+    assert "E is held" in told and "share an effect" not in told
+    free = fit(grid(6, 5, noise=0.001), bounds={"E": (1.0, 3.0)})
+    assert not free.params["E"].at_limit and "limit" not in free.summary()
+
+
 def test_shared_exponents_give_each_method_its_coefficients():
     frame = grid(5, 4, noise=0.002)
     slower = frame.assign(label="slow", run_id=[f"s{i}" for i in range(len(frame))])

@@ -92,6 +92,12 @@ def test_labels_without_a_law_share_one_line_and_a_loose_law_says_so():
     wild = fit_hyper(near)
     assert wild.laws["angpt"].params["p"].high - wild.laws["angpt"].params["p"].low > 2
     assert any(w.startswith("law of angpt: exponent p") and "not resolved" in w for w in wild.warnings)
+    (c,) = [line for line in wild.summary().splitlines() if line.startswith("c ")]
+    assert "not identified" in c and "e+" not in c.split("   ")[-1] and "e-" not in c.split("   ")[-1]
+    stored = wild.to_record()["laws"]["angpt"]["params"]
+    assert not stored["c"]["identified"] and stored["c"]["one_sided"] == "none" and stored["c"]["high"] is None
+    known = fit_hyper(sweep(noise=0.002)).to_record()["laws"]["angpt"]["params"]
+    assert known["c"]["identified"] and known["p"]["identified"] and known["p"]["high"] < 0
 
 
 def test_a_diverged_rate_beyond_the_best_one_makes_it_no_edge():

@@ -136,3 +136,13 @@ def test_six_n_d_counts_parameters_by_the_convention_asked_for(convention, store
     np.testing.assert_allclose(np.sort(points.column("flops")), np.sort(6 * n * frame["n_tokens"]))
     kept = check_points(frame, PointRules(n_convention=convention)).column("flops")
     np.testing.assert_allclose(np.sort(kept), np.sort(frame["flops"] if stored else 6 * n * frame["n_tokens"]))
+
+
+def test_a_loss_worse_than_guessing_enters_no_fit_and_is_listed():
+    frame = grid(5, 4, noise=0.003)
+    broken = frame.assign(loss_nats=frame["loss_nats"].where(frame["run_id"] != "run-007", 1e30))
+    points = check_points(broken)
+    assert [(e.run_id, e.reason) for e in points.excluded] == [
+        ("run-007", "loss is above 20 nats, worse than guessing")
+    ]
+    assert len(points) == len(frame) - 1

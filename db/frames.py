@@ -239,7 +239,7 @@ def layer_values(db: Database, run_ids: Iterable[str], metrics: Iterable[str]) -
     keys, values, runs_ = schema.metric_keys.c, schema.layer_metrics.c, schema.runs.c
     query = (
         select(
-            runs_.run_id, keys.name.label("metric"), values.step,
+            runs_.run_id, keys.name, values.step,
             (values.step * runs_.batch_tokens).label("n_tokens"), values.layer, values.value,
         )
         .join_from(schema.layer_metrics, schema.metric_keys, keys.key == values.key)
@@ -248,7 +248,7 @@ def layer_values(db: Database, run_ids: Iterable[str], metrics: Iterable[str]) -
         .order_by(runs_.run_id, keys.name, values.step, values.layer)
     )  # fmt: skip
     with db.read() as connection:
-        return to_frame(connection.execute(query))
+        return to_frame(connection.execute(query)).rename(columns={"name": "metric"})
 
 
 def run_batches(run_ids: Sequence[str]) -> Select[Any]:

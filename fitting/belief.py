@@ -9,8 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+from scipy import stats
 
+from scalewright.fitting.advise import Prospect
+from scalewright.fitting.errors import FittingError
+from scalewright.fitting.frame import unknown
 from scalewright.fitting.laws import LAWS, Law
 from scalewright.fitting.laws.rate_batch import RATE_BATCH
 
@@ -28,6 +33,7 @@ REACH, N_WAVES = 1.5, 96  # over how many standard deviations of an axis it vari
 SAME_BASIN, LEAST_WEIGHT = 0.1, 1e-3  # in prior standard deviations
 SMALL_GAIN = 1e-5  # of the log posterior, at which a fit ends
 EXPONENTS = ("alpha", "beta")
+ASKED = "chinchilla"  # the law behind a question about a loss or an exponent
 PRIOR: dict[str, tuple[float, float]] = {  # of coordinates that a law does not describe otherwise, on centred axes
     "alpha": (0.35, 0.2),
     "beta": (0.35, 0.2),
@@ -255,3 +261,55 @@ def factor(belief: Belief, answer: Answer) -> Array:
     within = [np.sqrt(b.weight) * jac @ b.root for b, (_, jac) in zip(belief.basins, told, strict=True)]
     between = [np.sqrt(w) * (value - mean)[:, None] for w, (value, _) in zip(weights, told, strict=True)]
     return np.concatenate([*within, *(between if len(between) > 1 else [])], axis=1)
+
+
+def loss_prospect(
+    table: pd.DataFrame, n_params: float, n_tokens: float, level: float = 0.95, seed: int = 0
+) -> Prospect:
+    """Return what is known of the log loss at a size and budget, and what each run of `table` would tell of it.
+
+    table: n_params, n_tokens and loss_nats (NaN of runs to come) of one method; the law is ASKED.
+    """
+    target = {"n_params": n_params, "n_tokens": n_tokens}
+
+    def answer(model: Model, middle: Mapping[str, float]) -> Answer:
+        axes = {axis: np.array([np.log(target[axis]) - middle[axis]]) for axis in model.law.axes}
+        there = Pool(axes, np.array(["all"]), np.ones(1))
+        return lambda theta: model.predict(theta, there)
+
+    return _prospect(table, answer, level, seed)
+
+
+def exponent_prospect(table: pd.DataFrame, name: str, level: float = 0.95, seed: int = 0) -> Prospect:
+    """Return what is known of an exponent of ASKED, and what each run of `table` (as above) would tell of it.
+
+    Raises FittingError for a name that is none of EXPONENTS.
+    """
+    if name not in EXPONENTS:
+        raise FittingError(unknown("exponent", name, EXPONENTS))
+
+    def answer(model: Model, middle: Mapping[str, float]) -> Answer:
+        at = model.names.index(name)
+        return lambda theta: (theta[[at]], np.eye(len(theta))[[at]])
+
+    return _prospect(table, answer, level, seed)
+
+
+def _prospect(
+    table: pd.DataFrame, answer: Callable[[Model, Mapping[str, float]], Answer], level: float, seed: int
+) -> Prospect:
+    law = ADVISABLE[ASKED]
+    logs = {axis: np.log(table[axis].to_numpy(dtype=np.float64)) for axis in law.axes}
+    middle = centres(logs)
+    n = len(table)
+    pool = Pool({axis: logs[axis] - middle[axis] for axis in logs}, np.full(n, "all"), np.ones(n))
+    model = model_of(law, pool, seed)
+    log_loss = np.log(table["loss_nats"].to_numpy(dtype=np.float64))
+    known = np.flatnonzero(np.isfinite(log_loss))
+    belief = believe(model, pool.at(known), log_loss[known], np.random.default_rng(seed))
+    asked = answer(model, middle)
+    value = float(sum(basin.weight * asked(basin.theta)[0][0] for basin in belief.basins))
+    told = factor(belief, asked)
+    normal = float(stats.norm.ppf(0.5 + level / 2))
+    rows = factor(belief, lambda theta: model.predict(theta, pool))
+    return Prospect(rows, told, belief.noise, value, normal * float(np.linalg.norm(told)), normal)

@@ -142,7 +142,7 @@ def _advice(information: float, extended: float, decades: float) -> str:
     if information >= SKIP_BELOW:
         return "run"
     if extended >= 2 * SKIP_BELOW:
-        return f"extend: its loss is known well, at {LONGER:g}x the tokens it would teach {extended:.2g} nats"
+        return f"extend: its loss is well known already; with {LONGER:g}x the tokens it would teach {extended:.2g} nats"
     return "skip: its loss is already known well"
 
 

@@ -95,7 +95,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "fitting/laws/kaplan.py": fitting("solver", "fit_results"),
     "fitting/laws/repeated.py": fitting("solver", "known_answers"),
     "fitting/laws/shaped.py": fitting("solver", "fit_results"),
-    "fitting/losses.py": fitting("solver", "fit_results"),
+    "fitting/losses.py": fitting("uncertainty", "solver", "fit_results"),
     "fitting/problem.py": fitting("solver", "fit_results"),
     "fitting/solver.py": fitting("solver", "fit_results"),
     "fitting/fit.py": fitting("fit_results", "solver"),

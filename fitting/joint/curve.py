@@ -119,7 +119,8 @@ def fit_curves(runs: Runs, z: Array, *, own_slopes: bool = False, weight: Array 
 
 
 def _solve(x: Array, y: Array) -> Array:
-    scale = np.linalg.norm(x, axis=0) + 1e-300
+    with np.errstate(over="ignore"):  # a column past all bounds becomes zeros: no step along it
+        scale = np.linalg.norm(x, axis=0) + 1e-300
     return np.asarray(np.linalg.lstsq(x / scale, y, rcond=1e-12)[0] / scale)
 
 

@@ -64,6 +64,12 @@ def read_runs(frame: pd.DataFrame, method: str, baseline: str) -> Runs:
         table = _seeds_as_one(table)
     if len(table) > MOST_CELLS:
         raise CurveError(f"{len(table)} sizes and budgets are more than one model of all runs takes ({MOST_CELLS})")
+    return grouped(table, method)
+
+
+def grouped(table: pd.DataFrame, method: str) -> Runs:
+    """Return the runs of a table of two labels, with names of sizes and budgets in `_size` and `_budget`."""
+    table = table.copy()
     sizes = tuple(table.groupby("_size")["n_params"].min().sort_values(kind="stable").index)
     budgets = tuple(table.groupby("_budget")["n_tokens"].min().sort_values(kind="stable").index)
     side = np.where(table["label"] == method, 0.5, -0.5)

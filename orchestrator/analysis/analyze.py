@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from scalewright.orchestrator.analysis.advice import advised_words
 from scalewright.orchestrator.analysis.comparisons import PairReading, read_pair
 from scalewright.orchestrator.analysis.forecasts import expected
 from scalewright.orchestrator.analysis.settings import with_settings
@@ -40,7 +41,8 @@ class Analysis:
     runs: every run of the experiment (the columns of final_losses); points: those that entered, with on_frontier;
     minima: of labels whose runs are isoFLOP curves, the minimum of each (label, flops, n_params, n_tokens, loss_nats);
     layers: what each layer of each label's largest run did (label and the columns of db.frames.layer_values);
-    to_come, held_out: forecasts of runs not yet ended and of runs marked holdout, where there are any.
+    to_come, held_out: forecasts of runs not yet ended and of runs marked holdout, where there are any; advised: how
+    runs were chosen, where `advise` chose them.
     """
 
     experiment: str
@@ -55,6 +57,7 @@ class Analysis:
     layers: "pd.DataFrame | None" = field(default=None, repr=False)
     to_come: "Forecast | None" = field(default=None, repr=False)
     held_out: "Forecast | None" = field(default=None, repr=False)
+    advised: str = ""
 
     @property
     def labels(self) -> list[str]:
@@ -86,6 +89,7 @@ def analyze(study: Study, experiment: str, *, compare: Sequence[tuple[str, str]]
         held_out=held_out,
         evaluations=evaluations(database, experiment=experiment),
         curves=logged_curves(database, analysis.points.frame["run_id"].tolist()),
+        advised=advised_words(study, experiment, runs),
         layers=logged_layers(database, analysis.points.frame),
     )
     return store_fits(database, analysis)

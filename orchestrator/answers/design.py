@@ -53,8 +53,8 @@ def design_answer(points: "pd.DataFrame", assumed: dict[str, float], scatter: fl
     supposed = [f"{name} = {value:g}" for name, value in truth.items()]
     note = (
         f"Expected standard errors of L = E + A N^-α + B D^-β, if {listed(supposed)} "
-        f"and a run scatters by {100 * scatter:g}% of its loss. Small runs bend more than that: the best case. "
-        "a: exponent of the optimal parameters N* ~ C^a."
+        f"and a run scatters by {100 * scatter:g}% of its loss. Small runs deviate more from a law, so this is the "
+        "best case. a: exponent of the optimal parameters N* ~ C^a."
     )
     table = Table("What this design can tell", tuple(rows), (note,))
     lines = lines or ["nothing stands against fitting the full law to this grid"]

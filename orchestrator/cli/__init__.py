@@ -99,7 +99,7 @@ def describe(trouble: OSError) -> str:
     where = f"{trouble.filename}: " if trouble.filename else ""
     what = f"{where}{trouble.strerror or trouble}"
     if trouble.errno == errno.ENOSPC:
-        return f"{what} (the study's folder or the temporary folder); free some and repeat the command: it goes on"
+        return f"{what} (the study's folder or the temporary folder); free some space, then repeat the command"
     return what
 
 

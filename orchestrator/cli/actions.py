@@ -3,10 +3,11 @@
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalewright.orchestrator.errors import Partial
+from scalewright.orchestrator.errors import Partial, UserError
 from scalewright.orchestrator.study import Study
 from scalewright.orchestrator.talk import say
 
@@ -34,9 +35,18 @@ def order_of(plan: "Plan", *, executor: str | None, max_parallel: int | None, pa
 
 
 def submit_file(
-    file: Path, *, executor: str | None, dry_run: bool, max_parallel: int | None, payload: str
+    file: Path,
+    *,
+    executor: str | None = None,
+    dry_run: bool = False,
+    max_parallel: int | None = None,
+    payload: str = "train",
+    only: Sequence[str] | None = None,
 ) -> Iterator[str]:
-    """Plan the file, record it, and submit what is to be done; yields what happened, line by line."""
+    """Plan the file, record it, and submit what is to be done; yields what happened, line by line.
+
+    only: ids of the runs to submit, instead of all; raises UserError for one that the file does not plan.
+    """
     from scalewright.orchestrator.jobs.executors.executor import find_executor
     from scalewright.orchestrator.plan.make import plan_file, record
     from scalewright.orchestrator.report.bill import print_plan, show_documents
@@ -47,13 +57,18 @@ def submit_file(
         print_plan(plan, study, None, as_json=False)
         yield from preview(plan, study, order)
         return
+    if only is not None and (gone := set(only) - set(plan.run_ids)):
+        raise UserError(f"{file}: run {min(gone)} is no longer planned by it; run: scalewright plan {file}")
     record(plan, study)
     yield from say_talk(study)
-    receipt = submit_plan(plan, study, order)
+    chosen = plan if only is None else replace(plan, runs=tuple(run for run in plan.runs if run.run_id in only))
+    receipt = submit_plan(chosen, study, order)
     yield describe(receipt, order.executor)
     if find_executor(order.executor).in_process:  # its jobs are over
         yield from say_talk(study)
     yield state_line(study, plan.experiment.name)
+    if receipt.submission_id is None:
+        yield from next_steps(study, plan.experiment.name)
 
 
 def submit_plan(plan: "Plan", study: Study, order: "Order") -> "Receipt":
@@ -94,6 +109,13 @@ def state_line(study: Study, experiment: str | None) -> str:
     from scalewright.orchestrator.report.progress import headline, measure
 
     return headline(measure(read_progress(study, experiment)))
+
+
+def next_steps(study: Study, experiment: str) -> list[str]:
+    """Say what to do about the runs of an experiment that `submit` leaves as they are."""
+    from scalewright.orchestrator.report.progress import advice, measure
+
+    return advice(measure(read_progress(study, experiment)), submits=True)
 
 
 def read_progress(study: Study, experiment: str | None) -> Any:

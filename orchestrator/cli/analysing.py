@@ -1,6 +1,7 @@
 """Verbs that analyse finished runs. No heavy import at the top."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +20,7 @@ LEVEL = Annotated[float, typer.Option(help="Level of the intervals.", min=0.5, m
 
 def register(app: typer.Typer) -> None:
     """Add this family's verbs to the command."""
-    for verb in (fit, compare, hyper, design, forecast, figures, report):
+    for verb in (fit, compare, hyper, design, forecast, advise, figures, report):
         app.command(verb.__name__, cls=NamingCommand)(verb)
 
 
@@ -124,6 +125,7 @@ def compare(
     as_json: JSON = False,
 ) -> None:
     """Compare a method with its baseline, with what must be admitted. Example: scalewright compare angpt gpt+"""
+    from scalewright.orchestrator.analysis.advice import advised_words
     from scalewright.orchestrator.analysis.fits import read_evaluations, read_runs
     from scalewright.orchestrator.answers.comparison import comparison_answer
     from scalewright.orchestrator.cli.selection import ask
@@ -132,6 +134,8 @@ def compare(
     runs = read_runs(asked.study, asked.experiment)
     during = read_evaluations(asked.study, asked.experiment)
     answer = comparison_answer(runs, method, baseline, evaluations=during, curve=curve, level=level)
+    if chosen := advised_words(asked.study, asked.experiment, runs):
+        answer = replace(answer, lines=(*answer.lines, chosen), value=answer.value | {"chosen": chosen})
     show_for(asked, answer, as_json=as_json)
 
 
@@ -186,6 +190,35 @@ def forecast(place: PLACE = None, as_json: JSON = False) -> None:
     database = open_database(asked.study.database, create=False)
     planned = list_runs(database, asked.experiment)
     show_for(asked, forecast_answer(database, asked.experiment, runs, planned), as_json=as_json)
+
+
+def advise(
+    place: PLACE = None,
+    question: Annotated[
+        str, typer.Option(help='"compare: angpt over gpt+", "loss of gpt+ at N=1e9, D=2e10" or "exponent alpha".')
+    ] = "",
+    to_within: Annotated[
+        float | None, typer.Option(help="Choose no more than it takes: half-width of the interval of a log.", min=1e-9)
+    ] = None,
+    budget: Annotated[str | None, typer.Option(help="The most to spend, FLOP (1e18) or GPU hours (20h).")] = None,
+    batch: Annotated[int, typer.Option(help="How many runs to choose at once.", min=1)] = 4,
+    level: LEVEL = 0.95,
+    seed: Annotated[int, typer.Option(help="Of the fits that a choice begins with.", min=0)] = 0,
+    submit: Annotated[bool, typer.Option("--submit", help="Start exactly these runs.")] = False,
+    executor: Annotated[str | None, typer.Option(help="With --submit: {executors}; the file's own by default.")] = None,
+    payload: Annotated[str, typer.Option(hidden=True)] = "train",
+    replay: Annotated[Path | None, typer.Option(help="Do a choice again from its file in advice/.")] = None,
+    as_json: JSON = False,
+) -> None:
+    """Choose planned runs that tell most for their cost. Example: scalewright advise --question "angpt over gpt+" """
+    from scalewright.orchestrator.cli.advising import print_advice, print_replay
+
+    if replay is not None:
+        print_replay(replay, as_json=as_json)
+        return
+    start = {"executor": executor, "payload": payload} if submit else None
+    options = {"budget": budget, "n_batch": batch, "to_within": to_within, "level": level, "seed": seed}
+    print_advice(place, question, options, start=start, as_json=as_json)
 
 
 def figures(place: PLACE = None, as_json: JSON = False) -> None:

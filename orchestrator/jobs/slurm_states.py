@@ -172,7 +172,7 @@ def ended(record: commands.Accounted) -> JobFacts:
         code = f"killed, as a job is that takes too much memory ({code})"
     words = f"cancelled by {user_name(record.by)}" if by_user and record.by else code
     if record.state == "FAILED" and record.exit_code in TOLD_TO_END:
-        return JobFacts("ended", "SIGNALED", f"told to end before it could listen ({code})", record.ended_at)
+        return JobFacts("ended", "SIGNALED", f"stopped while it was still starting ({code})", record.ended_at)
     return JobFacts("ended", record.state, words, record.ended_at, by_user)
 
 

@@ -17,7 +17,7 @@ LEFT_OUT_FOLDERS = {"__pycache__", "corpus"}
 LEFT_OUT_SUFFIXES = {".pyc", ".pyo", ".tmp", ".swp"}
 HASH_CHARACTERS = 16
 RECORD = "snapshot.json"
-MEND = "remove it, then: scalewright retry (for runs that failed of it), and submit again"
+MEND = "remove it, then: scalewright retry (for the runs that failed because of it), and submit again"
 NAMED_FILES = 3
 
 

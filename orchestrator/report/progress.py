@@ -179,13 +179,19 @@ NEXT = {  # what a person does about runs that no command but theirs moves on
     "unknown": "when you know that their jobs are gone: scalewright retry, then submit",
 }
 
+NEXT_ASKED = {  # the same about runs that a person stopped: said to who submits them all the same
+    "cancelled": "go on with: scalewright resume, then submit",
+    "held": "go on with: scalewright release, then submit",
+}
 
-def advice(progress: Progress) -> list[str]:
-    """Say what to do about runs that stay as they are, once nothing is in a job any more."""
-    if progress.n_open:
+
+def advice(progress: Progress, *, submits: bool = False) -> list[str]:
+    """Say what to do about runs that stay as they are, once nothing is in a job any more, or where one `submits`."""
+    if progress.n_open and not submits:
         return []
-    found = [(progress.states[state], state) for state in NEXT if progress.states.get(state)]
-    return [f"{n} {'runs are' if n > 1 else 'run is'} {state}; {NEXT[state]}" for n, state in found]
+    steps = NEXT | NEXT_ASKED if submits else NEXT
+    found = [(progress.states[state], state) for state in steps if progress.states.get(state)]
+    return [f"{n} {'runs are' if n > 1 else 'run is'} {state}; {steps[state]}" for n, state in found]
 
 
 def follow(

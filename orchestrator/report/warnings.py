@@ -172,6 +172,7 @@ def small_scale(analysis: Analysis) -> str:
 CHECKS: dict[str, Callable[[Analysis], str]] = {
     "diverged": left_out,
     "unfinished": not_finished,
+    "advised": lambda analysis: analysis.advised,
     "single seed": single_seed,
     "learning rate": one_learning_rate,
     "mixed settings": mixed_settings,

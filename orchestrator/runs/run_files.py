@@ -22,7 +22,7 @@ TAIL_BYTES = 65536
 STUCK_ATTEMPTS = 5
 # Where nobody says: errors of a run, runs with the same error, seconds without a sign of life.
 ERRORS_ALLOWED, SAME_ERROR_RUNS, HANG_S = 1, 5, 1800.0
-NO_PROGRESS = "ended again and again before it came a token further: is the time limit too short?"
+NO_PROGRESS = "stopped several times in a row without training any further: is the time limit too short?"
 
 
 @dataclass(frozen=True)

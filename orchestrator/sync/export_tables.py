@@ -52,7 +52,7 @@ def write_table(frame: "pd.DataFrame", target: Path) -> None:
     write = WRITERS.get(target.suffix)
     if write is None:
         known = ", ".join([*WRITERS, *SQLITE_ENDINGS])
-        raise UserError(f"{target}: the ending says no format that is known (endings: {known})")
+        raise UserError(f"{target}: unknown file format (endings: {known})")
     with replacing(target) as unfinished:
         write(frame, unfinished)
 

@@ -37,6 +37,7 @@ POSITIVE = (*AMOUNTS, *NUMBERS)
 MOVING = ("step", "n_tokens", "flops", "loss", "bits_per_byte")  # what changes while a run goes on
 TOKEN_RULES = {"6ND": lambda values: values["flops"] / (6 * values["n_params"])}
 PAIR = re.compile(r'\s*([^=,]+?)\s*=\s*(?:"([^"]*)"|([^,]*))\s*(?:,|$)')
+EXPORTED = {"run_id", "loss_nats", "label"}  # the columns by which a file of `export` is known
 MOST_SHOWN = 5
 METHOD = "imported"
 AGAIN = "equal to an earlier row and not counted twice"
@@ -230,7 +231,12 @@ def without_repeats(rows: Sequence[Measured]) -> tuple[list[Measured], list[Meas
 
 
 def unread_notes(rows: Sequence[Measured], asked: Asked) -> list[str]:
-    """Name the columns that differ between rows and are not read: runs that differ in them are taken for alike."""
+    """Name the columns that differ between rows and are not read: runs that differ in them are taken for alike.
+
+    A file that `export` wrote names no such column: its labels already tell runs apart.
+    """
+    if rows and rows[0].cells.keys() >= EXPORTED:
+        return []
     read = {*asked.columns.values(), *asked.settings}
     values: dict[str, set[str]] = {}
     for row in rows:

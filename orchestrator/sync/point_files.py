@@ -26,7 +26,7 @@ def read_rows(path: Path) -> Iterator[Row]:
         raise UserError(f"{path}: no such file")
     reader = READERS.get(path.suffix.lower())
     if reader is None:
-        raise UserError(f"{path}: the ending says no format that is known (endings: {', '.join(READERS)})")
+        raise UserError(f"{path}: unknown file format (endings: {', '.join(READERS)})")
     try:
         yield from reader(path)
     except (UnicodeDecodeError, csv.Error, OSError) as trouble:

@@ -115,6 +115,8 @@ class Evaluator(Callback):
         progress.final = values
         annealed = is_final and system.recipe.schedule.ends_annealed
         place = (progress.step, progress.tokens, values)
+        where = f"{self.journal.path.parent.name}: step {progress.step} of {progress.n_steps}"
+        say(f"{where}, validation loss {result.loss_nats:.4f} nats")
         self.journal.evaluation(*place, n_tokens=result.n_tokens, final=is_final, annealed=annealed)
 
 

@@ -19,6 +19,7 @@ from scalewright.orchestrator.runs.journal import LASTING, Journal
 from scalewright.orchestrator.runs.ownership import Ownership, new_token, take_ownership
 from scalewright.orchestrator.runs.records import Done, Outcome
 from scalewright.orchestrator.runs.run_files import read_run
+from scalewright.orchestrator.talk import say
 from scalewright.orchestrator.train import checkpoint, process
 from scalewright.orchestrator.train.assemble import build_model, open_data, open_validation, recipe_of, run_trainer
 from scalewright.orchestrator.train.assignment import Assignment, read_assignment
@@ -103,6 +104,7 @@ def fit(job: Assignment, progress: Progress, saved: dict[str, Any] | None, keepe
     state = saved["optimizer"] if saved else None
     system = System(model, recipe, progress, lambda: why_stop() is not None, optimizer_state=state, ranks=ranks)
     ranks.send((str(job.run_dir), progress.step))
+    say(f"{job.run_dir.name}: trains from step {progress.step} of {progress.n_steps}")
     run_trainer(job, manifest, system, callbacks)
 
 
@@ -214,6 +216,8 @@ def conclude(progress: Progress, owner: Ownership, journal: Journal, keeper: Kee
     )
     if progress.outcome in LASTING:
         owner.finish(done_record(owner.run_dir.name, journal.attempt, progress, times))
+    why = f" ({progress.reason})" if progress.reason else ""
+    say(f"{owner.run_dir.name}: {progress.outcome} at step {progress.step} of {progress.n_steps}{why}")
     return progress.outcome
 
 

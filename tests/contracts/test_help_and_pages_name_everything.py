@@ -151,3 +151,16 @@ def test_every_command_on_a_page_exists_with_its_options(page):
         known = {option for parameter in verbs()[verb].params for option in parameter.opts} | {"--help"}
         given = {word for word in words if re.fullmatch(r"--?[a-z][a-z-]*", word)}
         assert given <= known, f"{page.name}: {verb} {sorted(given - known)}"
+
+
+COINED = re.compile(r"\b(carriers?|lanes?)\b")  # of the code: what architecture.md explains, and nobody else needs
+
+
+def test_help_speaks_no_words_of_the_code():
+    for verb, command in verbs().items():
+        assert not COINED.findall(command.get_help(typer.Context(command))), verb
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in ("architecture.md", "LOG.md")])
+def test_pages_speak_no_words_of_the_code(page):
+    assert not COINED.findall(page.read_text())

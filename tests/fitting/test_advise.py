@@ -11,6 +11,7 @@ import pytest
 from scalewright.fitting.advise import choose, look_ahead
 from scalewright.fitting.belief import ADVISABLE, Pool, believe, factor, model_of
 from scalewright.fitting.errors import FittingError
+from scalewright.fitting.joint.planned import comparison_prospect
 from scalewright.fitting.laws.rate_batch import RATE_BATCH
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
@@ -155,3 +156,38 @@ def test_a_mistake_is_one_line(run, made: Path, options: tuple[str, ...], words:
     assert code == 2
     assert words in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_what_runs_tell_of_a_comparison_is_the_information_of_the_model_with_all_that_runs_share() -> None:
+    """Against one dense covariance of all runs' losses: V = s2 + shared, then the posterior of the shift."""
+    table = pd.DataFrame(
+        [
+            (who, n, n * ratio, seed)
+            for who in "ab"
+            for n in (1e7, 4e7, 2e8)
+            for ratio in (5, 20, 80)
+            for seed in (0, 1)
+        ],
+        columns=["label", "n_params", "n_tokens", "seed"],
+    )
+    loss = 1.8 + 480 * table["n_params"] ** -0.35 + 2080 * table["n_tokens"] ** -0.37
+    noisy = loss * np.exp(0.004 * np.random.default_rng(7).standard_normal(len(table)))
+    known = (table["seed"] == 0) | (table["n_params"] < 2e7)
+    before = comparison_prospect(table.assign(loss_nats=np.nan), "a", "b")
+    after = comparison_prospect(table.assign(loss_nats=noisy.where(known)), "a", "b")
+    assert before.half == np.inf and 0 < after.half < 1
+    for rows in ([0], [0, 18], list(range(0, 36, 2)), list(range(36))):
+        f, g = before.rows[rows], before.answer[0]
+        dense = f @ f.T + before.noise**2 * np.eye(len(rows))  # losses alone, without their factors
+        left = g @ g - (f @ g) @ np.linalg.solve(dense, f @ g)
+        assert float((before.given(rows).answer ** 2).sum()) == pytest.approx(left, rel=1e-6)
+    alone, pair = (float((before.given(rows).answer ** 2).sum()) for rows in ([0], [0, 18]))
+    assert alone > 0.9 * float((before.answer**2).sum()) and pair < 0.5 * alone
+
+
+def test_a_goal_is_reached_at_the_least_cost_and_what_is_not_needed_is_left() -> None:
+    """Two cheap runs tell the first answer a little each, a dear one tells all: the cheap ones are not bought."""
+    pool = np.array([[0.5, 0.0], [0.5, 0.0], [5.0, 0.0], [0.0, 9.0]])
+    way = choose(pool, np.array([[1.0, 0.0]]), 1.0, np.array([1.0, 1.0, 3.0, 0.1]), np.inf, 9, goal=0.1)
+    assert way.rows == [2]
+    assert way.variance == pytest.approx([1.0, 1 / 26])

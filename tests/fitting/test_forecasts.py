@@ -109,3 +109,17 @@ def test_too_few_runs_are_refused_in_words():
 def test_cuts_predict_only_dearer_runs():
     for train, test in cuts(ladder()):
         assert train["flops"].max() < test["flops"].min()
+
+
+def test_the_slopes_of_the_additive_law_are_its_differences():
+    from scalewright.fitting.forecast_laws import _sum_of_terms
+
+    theta, step = np.array([0.4, 0.3, -0.2, -1.0, -1.3]), 1e-6
+    x = np.array([[-1.0, 0.5], [0.2, -0.7], [1.3, 2.0]])
+    value, slopes = _sum_of_terms(theta, x, 0.6)
+    floor = 0.6 + np.log(1 / (1 + np.exp(-0.4)))  # E is this share of the lowest loss
+    terms = np.exp(theta[1:3] - np.exp(theta[3:]) * x)
+    assert value == pytest.approx(np.log(np.exp(floor) + terms.sum(axis=1)))
+    for j, one in enumerate(np.eye(5)):
+        ends = [_sum_of_terms(theta + sign * step * one, x, 0.6)[0] for sign in (1, -1)]
+        assert slopes[:, j] == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-6)

@@ -175,6 +175,12 @@ def test_a_setting_that_moves_with_the_rate_parts_nothing_and_any_other_does():
     assert [o.settings for o in fit_hyper(twice).optima] == ["warmup a", "warmup b"]
 
 
+def test_a_setting_that_moves_with_the_size_or_the_budget_parts_nothing():
+    frame = sweep()
+    moving = frame.assign(batch_tokens=frame["n_params"] * 10, **{"setting: warmup": frame["n_tokens"] / 100})
+    assert {o.settings for o in fit_hyper(moving).optima} == {""}
+
+
 def test_the_best_of_a_sweep_is_chosen_within_each_batch():
     kept = best_of_sweeps(check_points(two_batches()))
     assert sorted(kept.frame["batch_tokens"]) == [0.5e6, 2e6]

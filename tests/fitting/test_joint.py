@@ -206,3 +206,21 @@ def test_a_record_holds_plain_numbers():
     assert {"trends", "tests", "own_slopes", "noise"} <= set(record["joint"]) and len(text) < 60_000
     pooled = next(one for one in record["pooled"] if (one["unit"], one["scope"]) == ("tokens", "pooled"))
     assert 1 < pooled["low"] < pooled["ratio"] < pooled["high"]
+
+
+def test_whether_sizes_have_slopes_of_their_own_is_an_f_test_of_nested_curves():
+    from types import SimpleNamespace
+
+    from scalewright.fitting.joint.shift import f_test
+
+    rng = np.random.default_rng(8)
+    small = SimpleNamespace(n_parameters=4, residuals=0.02 * rng.normal(size=20))
+    large = SimpleNamespace(n_parameters=7, residuals=0.015 * rng.normal(size=20))
+    before, after = (small.residuals**2).sum(), (large.residuals**2).sum()
+    f = (before - after) / 3 / (after / 13)
+    found = f_test(small, large, 20, "size")
+    assert (found.against, found.f, found.p_value) == ("size", pytest.approx(f), pytest.approx(stats.f.sf(f, 3, 13)))
+    assert math.isnan(f_test(small, large, 7).p_value) and f_test(large, small, 20).p_value != found.p_value
+    model = joint(study(noise=0.001, seeds=2))
+    assert 0 < model.slopes_p <= 1 and model.own_slopes == (model.slopes_p < 0.05)
+    assert model.to_record()["slopes_p"] == model.slopes_p

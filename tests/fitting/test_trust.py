@@ -105,6 +105,9 @@ def test_twenty_tokens_per_parameter_cannot_measure_the_exponent_and_the_same_co
     assert any("tokens per parameter spread" in p for p in bad.problems) and bad.condition > 1e6
     assert good.se["a"] < 0.015 and not good.problems
     assert good.n_runs == 12 and good.total_flops == pytest.approx(bad.total_flops, rel=1e-9)
+    assert bad.spread_decades == pytest.approx(0, abs=1e-9) and good.spread_decades == pytest.approx(2)
+    assert good_design.groupby("flops").size().tolist() == [4, 4, 4] and good.total_flops == good_design["flops"].sum()
+    assert (good_design["n_params"] * good_design["n_tokens"] * 6).to_numpy() == pytest.approx(good_design["flops"])
 
 
 def test_expected_standard_errors_are_those_that_fits_then_have():

@@ -1,10 +1,12 @@
-"""Scales of residuals: against integrals, large samples and ordinary least squares."""
+"""Objectives and scales of residuals: against integrals, large samples and ordinary least squares."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from scalewright.fitting.losses import OBJECTIVES
+from scalewright.fitting.losses import OBJECTIVES, loss_terms
 from scalewright.fitting.uncertainty import (
     Noise,
     delta_covariance,
@@ -80,3 +82,25 @@ def test_bootstrap_weights_draw_whole_clusters():
     assert (weights[:, 0] == weights[:, 1]).all() and (weights[:, 3] == weights[:, 4]).all()
     assert (weights[:, [0, 2, 3]].sum(axis=1) == 3).all()
     assert weights[:, 2].var() == pytest.approx(2 / 3, rel=0.2)  # of Binomial(3, 1/3)
+
+
+@pytest.mark.parametrize(
+    ("name", "above"),
+    [(name, above) for name in OBJECTIVES for above in (1.0, 3.0) if (name, above) != ("raw-l2", 3.0)],
+)
+def test_the_terms_of_an_objective_are_its_value_and_its_derivatives(name, above):
+    """By differences in the predicted log loss; the residuals stay off the corner of Huber's function."""
+    objective = replace(OBJECTIVES[name], above=above)
+    width = min(objective.delta, 0.1)
+    residual, observed = width * np.array([-3.0, -0.5, 0.25, 0.75, 4.0]), np.log(np.linspace(2, 4, 5))
+    terms, step = loss_terms(objective, observed + residual, observed), 1e-4 * width
+    up, down = (loss_terms(objective, observed + residual + s, observed) for s in (step, -step))
+    size = np.abs(residual)
+    if objective.raw:
+        value = 0.5 * (np.exp(observed + residual) - np.exp(observed)) ** 2
+    else:
+        value = np.where(size <= objective.delta, residual**2 / 2, width * (size - width / 2))
+        value = value * np.where(residual < 0, above, 1.0)  # of runs above the law
+    assert terms.value == pytest.approx(value)
+    assert terms.slope == pytest.approx((up.value - down.value) / (2 * step), rel=1e-4)
+    assert terms.square + terms.curvature == pytest.approx((up.slope - down.slope) / (2 * step), rel=1e-4, abs=1e-9)

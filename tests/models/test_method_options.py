@@ -204,6 +204,15 @@ def test_gate_activations(activation):
         assert [f.item() for f in pair] == pytest.approx([1 - share] * 2, rel=1e-6)
 
 
+def test_a_gate_with_its_true_gradient_scales_as_one_without():
+    stopped, true = (Transformer(ModelSpec(**SHAPE, method="pre-ln", gate=g)) for g in ("gpas", "naive"))
+    true.load_state_dict(stopped.state_dict())
+    with torch.no_grad():
+        for model in (stopped, true):
+            model.gates.alpha.fill_(0.3)
+        torch.testing.assert_close(true(batch()[0]), stopped(batch()[0]), rtol=1e-5, atol=1e-6)
+
+
 def test_gates_are_shared_within_a_layer_as_published_or_not():
     shared, split = (Transformer(ModelSpec(**SHAPE, method="pre-ln", gate=g)) for g in ("gpas", "gpas-per-sublayer"))
     assert shared.gates.alpha.shape == (2, 1) and split.gates.alpha.shape == (2, 2)

@@ -74,6 +74,9 @@ def write_results(run_dir: Path, planned, factor: float) -> None:
         for step, shift, final in ((n_steps // 2, 0.2, False), (n_steps, 0.0, True)):
             values = {"loss_nats": loss + shift, "bits_per_byte": (loss + shift) / math.log(2)}
             tokens = n_tokens * step // n_steps
+            if planned.size == "large":
+                variance = [1.0 + shift, 3.0 + shift]
+                journal.layers(step, tokens, {"activation_variance": variance, "weight_norm": [7.0, 9.0]})
             journal.evaluation(step, tokens, values, n_tokens=128, final=final, annealed=final)
         journal.end("completed", n_steps, n_tokens, wall_s=seconds + 1, train_wall_s=seconds)
     done = {"outcome": "completed", "attempt": 1, "step": n_steps, "n_tokens": n_tokens, "loss_nats": loss, "time": 1.0,
@@ -150,7 +153,7 @@ def test_held_out_runs_do_not_enter_and_are_predicted(capsys):
 def test_figures_writes_pictures_and_a_page_that_needs_nothing_else_twice_the_same(capsys, study):
     written = [Path(line) for line in answer(capsys, "figures").split()]
     folder = study / "figures" / "planted"
-    names = {"loss-against-compute", "loss-against-tokens", "speed-ups", "training-curves"}
+    names = {"loss-against-compute", "loss-against-tokens", "speed-ups", "training-curves", "layers"}
     assert {path.name for path in written} == {f"{name}.png" for name in names} | {"index.html"}
     page = (folder / "index.html").read_text()
     assert page.count("data:image/png;base64,") == len(names)
@@ -375,3 +378,15 @@ def test_points_of_another_study_are_analysed_like_runs(capsys, tmp_path, monkey
 def test_a_mistake_of_the_other_verbs_gets_one_line(capsys, arguments, expected):
     told = refusal(capsys, *arguments)
     assert expected in told and told.count("\n") == 1
+
+
+def test_what_each_layer_did_is_found_by_curve_and_drawn_of_each_method(capsys, study):
+    runs = json.loads(answer(capsys, "runs", "--json"))
+    large = next(row["run_id"] for row in runs if row["n_params"] == max(one["n_params"] for one in runs))
+    printed = answer(capsys, "curve", large, "--metric", "activation_variance")
+    assert f"{large}, layer 1" in printed and f"{large}, layer 2" in printed
+    rows = json.loads(answer(capsys, "curve", large, "--metric", "activation_variance", "--json"))
+    assert [(row["layer"], row["value"]) for row in rows] == [(0, 1.2), (1, 3.2), (0, 1.0), (1, 3.0)]
+    answer(capsys, "figures")
+    page = (study / "figures" / "planted" / "index.html").read_text()
+    assert "What each layer does" in page and 'href="layers.svg"' in page

@@ -134,6 +134,18 @@ def test_runs_that_nothing_moves_on_come_with_what_to_do():
     assert failed.startswith("1 run is failed;") and "scalewright retry" in failed
 
 
+def test_a_submit_of_runs_that_were_stopped_says_how_they_go_on(study, capsys):
+    assert call("plan") == 0 and call("cancel", "experiments.yaml") == 0
+    capsys.readouterr()
+    assert call("submit", "--payload", "debug") == 0
+    out = capsys.readouterr().out
+    assert "nothing to submit" in out and "4 runs are cancelled; go on with: scalewright resume, then submit" in out
+    assert call("resume", "experiments.yaml") == 0 and call("hold", "experiments.yaml") == 0
+    capsys.readouterr()
+    assert call("submit", "--payload", "debug") == 0
+    assert "4 runs are held; go on with: scalewright release, then submit" in capsys.readouterr().out
+
+
 def test_doctor_says_what_to_do(study, capsys, monkeypatch):
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.setattr("shutil.which", lambda *a, **k: None)

@@ -50,6 +50,21 @@ def test_a_run_leaves_its_outcome_its_journal_and_a_checkpoint(make_run: MakeRun
     assert checkpoint.load_latest(run_dir, run_dir.name)["step"] == N_STEPS
 
 
+def test_the_log_of_the_job_says_where_a_run_is_and_its_losses(make_run: MakeRun, read_journal, capfd) -> None:
+    run_dir = make_run(settings={"evaluate_at": [2 * BATCH_TOKENS]})
+    train(run_dir)
+    where = f"{run_dir.name}: "
+    said = [line.removeprefix(where) for line in capfd.readouterr().err.splitlines() if line.startswith(where)]
+    first, last = read_journal(run_dir, "evaluation")
+    assert (first["step"], last["step"]) == (2, N_STEPS)
+    assert said == [
+        f"trains from step 0 of {N_STEPS}",
+        f"step 2 of {N_STEPS}, validation loss {first['values']['loss_nats']:.4f} nats",
+        f"step {N_STEPS} of {N_STEPS}, validation loss {last['values']['loss_nats']:.4f} nats",
+        f"completed at step {N_STEPS} of {N_STEPS}",
+    ]
+
+
 def test_training_lowers_the_loss(make_run: MakeRun, read_journal: ReadJournal) -> None:
     run_dir = make_run()
     train(run_dir)

@@ -9,6 +9,7 @@ import typer
 from scalewright.db.run_states import STATES
 from scalewright.fitting.curve import CURVES
 from scalewright.fitting.design import ASSUMED
+from scalewright.fitting.figures.gallery import FIGURES
 from scalewright.fitting.frame import FLOP_CONVENTIONS, N_CONVENTIONS
 from scalewright.fitting.hyper import SETTINGS
 from scalewright.fitting.laws import LAWS
@@ -61,6 +62,7 @@ ON_A_PAGE = {
         RECIPES,
         SCHEDULES,
     ],
+    "figures.md": [FIGURES],
     "fitting.md": [LAWS, OBJECTIVES, APPROACHES, N_CONVENTIONS, CURVES],
     "methods.md": [METHODS, GATES, INITS],
 }

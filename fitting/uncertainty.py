@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from scalewright.fitting.losses import Objective
+from scalewright.fitting.objectives import Objective
 
 Array = NDArray[np.float64]
 

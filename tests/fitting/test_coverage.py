@@ -7,7 +7,7 @@ import pytest
 from planted_laws import TRUTH, chinchilla
 
 from scalewright.fitting.laws import LAWS
-from scalewright.fitting.losses import OBJECTIVES
+from scalewright.fitting.objectives import OBJECTIVES
 from scalewright.fitting.solver import minimise
 from scalewright.fitting.threads import one_thread
 from scalewright.fitting.uncertainty import delta_covariance, noise_of, t_quantile

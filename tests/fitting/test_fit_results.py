@@ -15,7 +15,7 @@ from scalewright.fitting.fit import fit, fit_each
 from scalewright.fitting.frame import check_points
 from scalewright.fitting.frontier import exponents, frontier
 from scalewright.fitting.laws import LAWS
-from scalewright.fitting.losses import OBJECTIVES
+from scalewright.fitting.objectives import OBJECTIVES
 from scalewright.fitting.profiles import profile_of
 from scalewright.fitting.result import interval_text
 

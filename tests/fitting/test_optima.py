@@ -10,9 +10,10 @@ from planted_laws import chinchilla, grid
 from scipy import stats
 
 from scalewright.fitting.agreement import approaches
+from scalewright.fitting.choices import APPROACHES
 from scalewright.fitting.errors import FittingError
 from scalewright.fitting.frame import check_points
-from scalewright.fitting.optimum import APPROACHES, fit_optimum, flop_levels, pareto, valley
+from scalewright.fitting.optimum import fit_optimum, flop_levels, pareto, valley
 
 TRUE_A = 0.37 / 0.72
 

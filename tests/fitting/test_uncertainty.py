@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from scalewright.fitting.losses import OBJECTIVES, loss_terms
+from scalewright.fitting.losses import loss_terms
+from scalewright.fitting.objectives import OBJECTIVES
 from scalewright.fitting.uncertainty import (
     Noise,
     delta_covariance,

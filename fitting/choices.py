@@ -1,4 +1,5 @@
 """What a fit can be asked for, by name. Data alone: the help of a verb reads it without numpy."""
+
 N_CONVENTIONS: dict[str, str] = {
     "non-embedding": "n_params",
     "non-embedding+head": "n_params + n_params_head",

@@ -51,10 +51,10 @@ def fit(
 ) -> FitResult:
     """Fit one law to all the points given (one method's, or several for a law with method-wise parameters).
 
-    Laws are those of `laws.LAWS`; objectives those of `objectives.OBJECTIVES` (a sum over runs; Huber's width
-    `delta` is in log loss); `fixed` holds parameters at given values, `bounds` between two; `above` below 1 weighs runs above the
-    law less. Raises FittingError for unknown names, too few points, or a design that cannot tell the parameters apart
-    (too few levels of an axis, or axes that move together).
+    Laws are those of `laws.LAWS`; objectives those of `objectives.OBJECTIVES` (a sum over runs; Huber's width `delta`
+    is in log loss); `fixed` holds parameters at given values, `bounds` between two; `above` below 1 weighs runs above
+    the law less. Raises FittingError for unknown names, too few points, or a design that cannot tell the parameters
+    apart (too few levels of an axis, or axes that move together).
     """
     checked = check_points(points, rules)
     chosen = _law(law)

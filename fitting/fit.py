@@ -62,21 +62,6 @@ def fit(
     return fit_points(checked, chosen, settings)
 
 
-def fit_each(
-    points: Points | pd.DataFrame,
-    law: str | Law = "chinchilla",
-    objective: str = "huber",
-    delta: float | None = None,
-    *,
-    by: str = "label",
-    rules: PointRules | None = None,
-    level: float = 0.95,
-) -> dict[str, FitResult]:
-    """Fit the law to each method on its own, in alphabetical order; `by` is the column that tells methods apart."""
-    checked = check_points(points, replace(rules or PointRules(), by=by))
-    return {m: fit(checked.of(m), law, objective, delta, level=level) for m in checked.methods}
-
-
 def _law(law: str | Law) -> Law:
     if not isinstance(law, str):
         return law

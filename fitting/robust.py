@@ -18,7 +18,7 @@ from scalewright.fitting.uncertainty import Noise, noise_of, t_quantile
 Array = NDArray[np.float64]
 Groups = NDArray[np.intp]
 
-# What they give is measured by benchmarks/law_coverage.py; they were not chosen on it.
+# Fixed numbers; docs/fitting.md shows what coverage they give.
 SHRINK_RUNS = 40.0  # runs at which single residuals count as much as the smooth model of their scale
 PRIOR_PRECISION = 11.0  # of the slope of log scale in log leverage: a standard deviation of .3
 CLIP_SCALE = 4.0  # residuals beyond this many scales do not steer the model of scale

@@ -58,7 +58,7 @@ def curve(shape, n=6):
     ("runs", "why"),
     [
         (curve(lambda x: 1 - 0.3 * x**2), "not positive: no minimum"),
-        (curve(lambda x: 1 + 0.3 * (x - 3) ** 2), "not bracketed"),
+        (curve(lambda x: 1 + 0.1 * (x - 3) ** 2), "not bracketed"),
         (curve(lambda x: 1 + 0.3 * x**2, n=3), "3 sizes, needs 4"),
     ],
 )

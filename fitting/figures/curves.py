@@ -48,10 +48,11 @@ def draw_runs(axes: Axes, evaluations: pd.DataFrame) -> None:
         style = style_of(label)
         runs = evaluations[evaluations["label"] == label].sort_values("n_tokens").groupby("run_id", sort=True)
         for place, (_, run) in enumerate(runs):
-            line = {"color": style.colour, "linewidth": 1.2, "alpha": 0.7}
-            axes.plot(run["n_tokens"], run["loss_nats"], **line)
-            if place == 0:  # for the legend: a line with its end's marker
-                axes.plot([], [], marker=style.marker, label=name_of(label), **line)
+            words = name_of(label) if place == 0 else None
+            axes.plot(  # the marker is for the legend: here it stands at no point
+                run["n_tokens"], run["loss_nats"], color=style.colour, alpha=0.7, linewidth=1.2, label=words,
+                marker=style.marker, markevery=[],
+            )  # fmt: skip
             end = run[run["final"].astype(bool)]
             face = style.colour if bool(end["annealed"].all()) else "white"
             axes.plot(end["n_tokens"], end["loss_nats"], style.marker, color=style.colour, markerfacecolor=face)

@@ -92,4 +92,5 @@ def ablation_words(pairs: Sequence[PairReading]) -> tuple[str, ...]:
     told = [f"{listed(better)} {'ends' if len(better) == 1 else 'end'} below {base}"] if better else []
     told += [f"{listed(worse)} {'ends' if len(worse) == 1 else 'end'} above it"] if worse else []
     shown = f"Beyond their intervals: {'; '.join(told)}. " if told else ""
-    return (lowest, f"{shown}{counted(rest, 'variant')} of {len(ordered)}: no difference shown.")
+    same = f"{counted(rest, 'variant')} of {len(ordered)}: no difference shown." if rest else ""
+    return (lowest, f"{shown}{same}".strip())

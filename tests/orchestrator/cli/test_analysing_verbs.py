@@ -172,7 +172,7 @@ def test_the_tables_of_a_paper_hold_the_numbers_of_the_runs(capsys, study):
     page, *paths = map(Path, answer(capsys, "report", "--tables", "csv,latex,markdown").split())
     assert page.name == "index.html"
     assert [path.name for path in paths] == ["final-losses.csv", "final-losses.tex", "final-losses.md"]
-    rows = list(csv.DictReader(paths[0].open()))
+    rows = list(csv.DictReader(paths[0].read_text().splitlines()))
     runs = json.loads(answer(capsys, "runs", "planted", "--json"))
     assert len(rows) == len(runs) == 18
     losses = {(run["label"], run["size"], run["n_tokens"]): run["loss_nats"] for run in runs}

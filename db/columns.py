@@ -1,4 +1,4 @@
-"""What every table is made of: the metadata with its naming rule, and columns with their units.
+"""What every table is made of: the metadata with its naming rule, and the makers of columns with their units.
 
 SQLite has no column comments: there they stand in the table's own SQL, where `.schema` shows them.
 """

@@ -1,4 +1,4 @@
-"""Convergence speed-up of a method over a baseline, each kind under its own name. Frames in, records out.
+"""Convergence speed-up of a method over a baseline at one size and budget; the pooled one is in `joint`.
 
 At a budget (from final losses of annealed runs):
     "baseline-needs": D at which the baseline's curve reaches the method's loss at D0, over D0.

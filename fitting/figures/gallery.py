@@ -1,34 +1,34 @@
-"""Every figure by name. A new figure is a function (frames and fits in, Figure out) and one line here."""
+"""Every figure by name. A new figure is a file (a function of frames and fits that returns a Figure) and one line here.
 
-from collections.abc import Callable
-
-from matplotlib.figure import Figure
+With a section it is on the report page; `inputs` then says what it is drawn from.
+"""
 
 from scalewright.fitting.figures.ablation import ablation
 from scalewright.fitting.figures.curves import training_curves
+from scalewright.fitting.figures.entry import FigureEntry
 from scalewright.fitting.figures.forecasts import design, forecast
 from scalewright.fitting.figures.frontier import compute_optimal, isoflop_profiles
-from scalewright.fitting.figures.layers import layers
+from scalewright.fitting.figures.layers import LAYERS_CAPTION, largest_runs, layers
 from scalewright.fitting.figures.losses import loss_against_compute, loss_against_tokens
 from scalewright.fitting.figures.ratios import speed_ups
 from scalewright.fitting.figures.sweeps import best_settings, sweeps
 from scalewright.fitting.figures.trust import diagnostics, profile, rolling_origin, specification_curve
 
-FIGURES: dict[str, Callable[..., Figure]] = {
-    "loss-against-compute": loss_against_compute,
-    "loss-against-tokens": loss_against_tokens,
-    "speed-ups": speed_ups,
-    "ablation": ablation,
-    "training-curves": training_curves,
-    "layers": layers,
-    "isoflop-profiles": isoflop_profiles,
-    "compute-optimal": compute_optimal,
-    "sweeps": sweeps,
-    "best-settings": best_settings,
-    "specification-curve": specification_curve,
-    "rolling-origin": rolling_origin,
-    "profile": profile,
-    "diagnostics": diagnostics,
-    "forecast": forecast,
-    "design": design,
+FIGURES: dict[str, FigureEntry] = {
+    "speed-ups": FigureEntry(speed_ups, "speed-ups"),
+    "loss-against-tokens": FigureEntry(loss_against_tokens, "speed-ups"),
+    "loss-against-compute": FigureEntry(loss_against_compute, "laws"),
+    "isoflop-profiles": FigureEntry(isoflop_profiles, "laws"),
+    "ablation": FigureEntry(ablation, "ablation"),
+    "forecast": FigureEntry(forecast, "forecast"),
+    "layers": FigureEntry(layers, "layers", LAYERS_CAPTION, largest_runs),
+    "training-curves": FigureEntry(training_curves, "runs"),
+    "compute-optimal": FigureEntry(compute_optimal),
+    "sweeps": FigureEntry(sweeps),
+    "best-settings": FigureEntry(best_settings),
+    "specification-curve": FigureEntry(specification_curve),
+    "rolling-origin": FigureEntry(rolling_origin),
+    "profile": FigureEntry(profile),
+    "diagnostics": FigureEntry(diagnostics),
+    "design": FigureEntry(design),
 }

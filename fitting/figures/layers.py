@@ -1,6 +1,7 @@
 """Figure of what each layer does: a quantity over layers and steps, one row a quantity, one column a label."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from scalewright.fitting.figures.entry import Analysed
 from scalewright.fitting.figures.style import (
     footnote,
     in_order,
@@ -24,6 +26,7 @@ from scalewright.fitting.figures.style import (
 
 MOST_STEPS = 6  # that are drawn, evenly spread from the first to the last
 MOST_LABELS = 4
+LAYERS_CAPTION = "What each layer does as training goes on: variance of its output, norms of its gradient and weights."
 
 
 @styled
@@ -48,6 +51,19 @@ def layers(values: pd.DataFrame, *, note: str = "") -> Figure:
     legend_above(figure, named_artists(grid.flat), size=8)
     footnote(figure, note)
     return figure
+
+
+def largest_runs(analysis: Analysed) -> Mapping[str, Any] | None:
+    """Take what each layer did, where runs logged it, and say of which runs."""
+    values = analysis.layers
+    if values is None or not len(values):
+        return None
+    labels = in_order(values["label"])
+    runs = values.drop_duplicates("label").set_index("label")
+    which = [f"{name_of(one)} {runs.loc[one, 'size']!s}, {runs.loc[one, 'budget']!s}" for one in labels[:MOST_LABELS]]
+    more = f" {len(labels) - MOST_LABELS} more methods are left out." if len(labels) > MOST_LABELS else ""
+    note = f"One run a method, its largest: {'; '.join(which)}. On one validation batch.{more}"
+    return {"values": values, "note": note}
 
 
 def draw_steps(axes: Axes, values: pd.DataFrame) -> None:

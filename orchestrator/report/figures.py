@@ -1,11 +1,16 @@
-"""The figures of an analysis: each takes frames and fits out of it, calls FIGURES, and words the caption."""
+"""The figures of an analysis, as the table FIGURES places them on the page.
 
-from collections.abc import Mapping, Sequence
+One that is drawn from an analysis alone says so in its line there; the others are read, drawn and worded here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scalewright.orchestrator.analysis.analyze import COMPUTE_LAW, FLOOR_LAW, Analysis, is_one_cell, seeds_in_words
 from scalewright.orchestrator.analysis.comparisons import DIRECTIONS, PairReading
 from scalewright.orchestrator.report.comparison_tables import UNIT_WORDS
+from scalewright.orchestrator.report.forecast_tables import forecast_picture
 from scalewright.orchestrator.report.format import interval, number
 from scalewright.orchestrator.report.html import Picture, file_label
 from scalewright.orchestrator.report.law_tables import fitted_labels
@@ -13,11 +18,30 @@ from scalewright.orchestrator.report.law_tables import fitted_labels
 if TYPE_CHECKING:
     import pandas as pd
 
+    from scalewright.fitting.figures.entry import Place
     from scalewright.fitting.figures.losses import Band
     from scalewright.fitting.result import FitResult, Parameter
 
 N_CURVE_POINTS = 80  # of a fitted line
 N_CURVE_PARTS = 20  # of a run, over which its training loss is averaged
+
+
+def section_pictures(analysis: Analysis, section: "Place") -> tuple[Picture, ...]:
+    """Draw the figures of one section of the page, in the order of the table."""
+    from scalewright.fitting.figures.gallery import FIGURES
+
+    names = [name for name, entry in FIGURES.items() if entry.section == section]
+    return tuple(picture for name in names for picture in READERS.get(name, partial(plain_picture, name))(analysis))
+
+
+def plain_picture(name: str, analysis: Analysis) -> tuple[Picture, ...]:
+    """Draw a figure from what its line of the table takes out of an analysis."""
+    from scalewright.fitting.figures.gallery import FIGURES
+
+    entry = FIGURES[name]
+    assert entry.inputs is not None, name
+    given = entry.inputs(analysis)
+    return () if given is None else (Picture(name, entry(**given), entry.caption),)
 
 
 def compute_picture(analysis: Analysis) -> tuple[Picture, ...]:
@@ -161,15 +185,21 @@ def speed_up_pictures(analysis: Analysis) -> tuple[Picture, ...]:
     return (draw_pairs(analysis.comparisons, "speed-ups", seed_words(analysis)),)
 
 
+def variants(analysis: Analysis) -> list[PairReading]:
+    """Return the comparisons of an ablation, all with one base; none for other grids, or for one variant."""
+    pairs = [pair for pair in analysis.comparisons if pair.baseline == analysis.comparisons[0].baseline]
+    return pairs if len(pairs) > 1 and is_one_cell(analysis.points.frame) else []
+
+
 def ablation_pictures(analysis: Analysis) -> tuple[Picture, ...]:
-    """Draw the variants of an ablation against their base; nothing for other grids, or for one variant."""
+    """Draw the variants of an ablation against their base."""
     import pandas as pd
 
     from scalewright.fitting.figures.gallery import FIGURES
     from scalewright.fitting.figures.style import name_of
 
-    pairs = [pair for pair in analysis.comparisons if pair.baseline == analysis.comparisons[0].baseline]
-    if len(pairs) < 2 or not is_one_cell(analysis.points.frame):
+    pairs = variants(analysis)
+    if not pairs:
         return ()
     counts = analysis.points.frame["label"].value_counts()
     found = [(pair.method, pair.comparison.difference, int(counts[pair.method])) for pair in pairs]
@@ -180,24 +210,6 @@ def ablation_pictures(analysis: Analysis) -> tuple[Picture, ...]:
     figure = FIGURES["ablation"](rows, base=pairs[0].baseline, note=note)
     caption = f"Final loss of each variant minus that of {name_of(pairs[0].baseline)}; below 0 the variant is better."
     return (Picture("ablation", figure, caption),)
-
-
-def layer_pictures(analysis: Analysis) -> tuple[Picture, ...]:
-    """Draw what each layer did, where runs logged it."""
-    from scalewright.fitting.figures.gallery import FIGURES
-    from scalewright.fitting.figures.layers import MOST_LABELS
-    from scalewright.fitting.figures.style import in_order, name_of
-
-    values = analysis.layers
-    if values is None or not len(values):
-        return ()
-    labels = in_order(values["label"])
-    runs = values.drop_duplicates("label").set_index("label")
-    which = [f"{name_of(one)} {runs.loc[one, 'size']!s}, {runs.loc[one, 'budget']!s}" for one in labels[:MOST_LABELS]]
-    more = f" {len(labels) - MOST_LABELS} more methods are left out." if len(labels) > MOST_LABELS else ""
-    note = f"One run a method, its largest: {'; '.join(which)}. On one validation batch.{more}"
-    caption = "What each layer does as training goes on: variance of its output, norms of its gradient and weights."
-    return (Picture("layers", FIGURES["layers"](values, note=note), caption),)
 
 
 def pair_picture(pair: PairReading) -> Picture:
@@ -276,3 +288,21 @@ def logged(analysis: Analysis) -> "pd.DataFrame | None":
     steps = steps.assign(part=(share * N_CURVE_PARTS).round().clip(lower=1), loss_nats=steps["value"])
     means = steps.groupby([*columns, "part"], as_index=False)[["n_tokens", "loss_nats"]].mean()
     return means[means["part"] > 1].assign(final=means["part"] == N_CURVE_PARTS)
+
+
+def forecast_pictures(analysis: Analysis) -> tuple[Picture, ...]:
+    import pandas as pd
+
+    told = [one.rows for one in (analysis.held_out, analysis.to_come) if one is not None]
+    return (forecast_picture(pd.concat(told, ignore_index=True)),) if told else ()
+
+
+READERS: dict[str, Callable[[Analysis], tuple[Picture, ...]]] = {
+    "speed-ups": speed_up_pictures,
+    "loss-against-tokens": tokens_picture,
+    "loss-against-compute": compute_picture,
+    "isoflop-profiles": isoflop_pictures,
+    "ablation": ablation_pictures,
+    "forecast": forecast_pictures,
+    "training-curves": curve_pictures,
+}

@@ -1,8 +1,9 @@
-"""From an analysis to its report: which figures are drawn of it, and in which order a page tells it."""
+"""From an analysis to its report: in which order a page tells it. FIGURES says which figures stand in a section."""
 
 import os
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from scalewright.orchestrator.analysis.analyze import Analysis, analyze, is_one_cell, seeds_in_words
 from scalewright.orchestrator.report.comparison_tables import (
@@ -12,22 +13,8 @@ from scalewright.orchestrator.report.comparison_tables import (
     sentence,
     speed_ups_table,
 )
-from scalewright.orchestrator.report.figures import (
-    ablation_pictures,
-    compute_picture,
-    curve_pictures,
-    isoflop_pictures,
-    layer_pictures,
-    speed_up_pictures,
-    tokens_picture,
-)
-from scalewright.orchestrator.report.forecast_tables import (
-    forecast_picture,
-    forecast_table,
-    held_out_table,
-    held_out_words,
-    reasons,
-)
+from scalewright.orchestrator.report.figures import section_pictures, variants
+from scalewright.orchestrator.report.forecast_tables import forecast_table, held_out_table, held_out_words, reasons
 from scalewright.orchestrator.report.format import counted, short_count, span
 from scalewright.orchestrator.report.html import Picture, Report, Section, Table, file_label, make_folder, write_report
 from scalewright.orchestrator.report.law_tables import (
@@ -43,6 +30,9 @@ from scalewright.orchestrator.report.page_store import Page, page_key, read_page
 from scalewright.orchestrator.report.paper_tables import write_tables
 from scalewright.orchestrator.report.warnings import cautions
 from scalewright.orchestrator.study import Study
+
+if TYPE_CHECKING:
+    from scalewright.fitting.figures.entry import Place
 
 
 def report_experiment(study: Study, experiment: str, *, compare: tuple[tuple[str, str], ...] = ()) -> Page:
@@ -69,7 +59,7 @@ def report_experiment(study: Study, experiment: str, *, compare: tuple[tuple[str
 
 def headline_tables(analysis: Analysis) -> tuple[Table, ...]:
     """Return what a terminal shows first: speed-ups, the loss itself, laws."""
-    if ablation_pictures(analysis):
+    if variants(analysis):
         return (finals_table(analysis),)
     pairs = analysis.comparisons
     first = () if any(pair.ratio("tokens") for pair in pairs) else (multipliers_table(pairs),)
@@ -121,50 +111,43 @@ def build_report(analysis: Analysis) -> Report:
     """
     sections = (
         *answer_sections(analysis),
-        Section("fits", "How the laws were fitted", tables=(fits_table(analysis),)),
+        section(analysis, "fits", "How the laws were fitted", (fits_table(analysis),)),
         *forecast_sections(analysis),
-        Section("layers", "What each layer does", pictures=layer_pictures(analysis)),
-        Section(
-            "runs",
-            "Every run",
-            text=tuple(excluded_words(analysis)),
-            tables=run_tables(analysis),
-            pictures=curve_pictures(analysis),
-        ),
+        section(analysis, "layers", "What each layer does"),
+        section(analysis, "runs", "Every run", run_tables(analysis), text=excluded_words(analysis)),
     )
     return Report(
         f"Scaling laws of {analysis.experiment}" if fitted_labels(analysis) else analysis.experiment,
         facts=facts(analysis),
         lead=lead(analysis),
         warnings=tuple(cautions(analysis)),
-        sections=tuple(section for one in sections if not (section := with_content(one)).is_empty),
+        sections=tuple(one for one in sections if not one.is_empty),
     )
 
 
 def answer_sections(analysis: Analysis) -> tuple[Section, ...]:
     """Answer the two questions of a comparison; an ablation at one size and budget has one."""
     pairs = analysis.comparisons
-    variants = ablation_pictures(analysis)
-    if variants:
+    if variants(analysis):
         title = "Which variant ends lower, and by how much?"
-        return (Section("ablation", title, tables=(finals_table(analysis),), pictures=variants),)
+        return (section(analysis, "ablation", title, (finals_table(analysis),)),)
     scale = (*scale_tables(pairs), laws_table(analysis))
     # without a speed-up at equal size, as on isoFLOP grids, the multiplier of compute is the answer
     first = () if any(pair.ratio("tokens") for pair in pairs) else (multipliers_table(pairs),)
     return (
-        Section(
+        section(
+            analysis,
             "speed-ups",
             "Does the method help, and by how much?" if pairs else "How low does each method end?",
-            tables=(*first, pairs_table(analysis), losses_table(pairs)),
-            pictures=(*speed_up_pictures(analysis), *tokens_picture(analysis)),
+            (*first, pairs_table(analysis), losses_table(pairs)),
         ),
-        Section(
+        section(
+            analysis,
             "laws",
             "Does the gain hold as models and data grow?" if pairs else "How does the loss fall with compute?",
-            tables=scale if first else (*scale[:-1], multipliers_table(pairs), scale[-1]),
-            pictures=(*compute_picture(analysis), *isoflop_pictures(analysis)),
+            scale if first else (*scale[:-1], multipliers_table(pairs), scale[-1]),
         ),
-        Section("finals", "Every final loss", tables=(finals_table(analysis),)),
+        section(analysis, "finals", "Every final loss", (finals_table(analysis),)),
     )
 
 
@@ -176,24 +159,23 @@ def lead(analysis: Analysis) -> tuple[str, ...]:
     return tuple(map(sentence, pairs))
 
 
-def with_content(section: Section) -> Section:
-    return replace(section, tables=tuple(table for table in section.tables if table.rows or table.notes))
+def section(
+    analysis: Analysis, name: "Place", title: str, tables: tuple[Table, ...] = (), *, text: Sequence[str] = ()
+) -> Section:
+    """Make a section of its tables that have rows or notes, and of the figures that FIGURES places there."""
+    shown = tuple(table for table in tables if table.rows or table.notes)
+    return Section(name, title, tuple(text), shown, section_pictures(analysis, name))
 
 
 def forecast_sections(analysis: Analysis) -> tuple[Section, ...]:
     """Tell of runs to come and of runs held out, where there are any."""
-    import pandas as pd
-
     made, checked = analysis.to_come, analysis.held_out
-    told = [one for one in (checked, made) if one is not None]
-    if not told:
+    if made is None and checked is None:
         return ()
     tables = [forecast_table(made.rows, reasons(made))] if made is not None else []
     tables += [held_out_table(checked)] if checked is not None else []
-    text = tuple(held_out_words(checked)) if checked is not None else ()
-    drawn = forecast_picture(pd.concat([one.rows for one in told], ignore_index=True))
-    title = "What larger runs are expected to give"
-    return (Section("forecast", title, text=text, tables=tuple(tables), pictures=(drawn,)),)
+    text = held_out_words(checked) if checked is not None else ()
+    return (section(analysis, "forecast", "What larger runs are expected to give", tuple(tables), text=text),)
 
 
 def run_tables(analysis: Analysis) -> tuple[Table, ...]:

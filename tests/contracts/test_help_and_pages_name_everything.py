@@ -10,6 +10,7 @@ import typer
 
 from scalewright.db.run_states import STATES
 from scalewright.fitting.choices import APPROACHES, ASSUMED, CURVES, FLOP_CONVENTIONS, N_CONVENTIONS, SETTINGS
+from scalewright.fitting.figures.gallery import FIGURES
 from scalewright.fitting.laws import LAWS
 from scalewright.fitting.objectives import OBJECTIVES
 from scalewright.models.gating import GATES
@@ -59,6 +60,7 @@ ON_A_PAGE = {
         RECIPES,
         SCHEDULES,
     ],
+    "figures.md": [FIGURES],
     "fitting.md": [LAWS, OBJECTIVES, APPROACHES, N_CONVENTIONS, CURVES],
     "methods.md": [METHODS, GATES, INITS],
 }

@@ -1,6 +1,7 @@
 """Twenty steps of training of every method, gated and not, against stored losses.
 
-A change that moves them moves every result: it needs a reason in its commit. Run this file to write them anew.
+A change that moves them moves every result: it needs a reason in its commit. Run this file to write those anew that
+are new or have moved.
 """
 
 import json
@@ -16,6 +17,7 @@ from scalewright.models.spec import ModelSpec
 from scalewright.models.transformer import Transformer
 
 STORED = Path(__file__).parent / "model_losses.json"
+SUMMED = 1e-3  # other processors sum in another order; in 20 steps at this rate that stays below
 
 
 def names() -> list[str]:
@@ -55,8 +57,7 @@ def curve(name: str) -> list[float]:
 
 @pytest.mark.parametrize("name", names())
 def test_twenty_steps_are_the_stored_ones(name):
-    """Other processors sum in another order; in 20 steps at this rate that stays below 1e-3."""
-    assert curve(name) == pytest.approx(json.loads(STORED.read_text())[name], abs=1e-3)
+    assert curve(name) == pytest.approx(json.loads(STORED.read_text())[name], abs=SUMMED)
 
 
 def test_every_stored_curve_falls():
@@ -65,4 +66,8 @@ def test_every_stored_curve_falls():
 
 
 if __name__ == "__main__":
-    STORED.write_text(json.dumps({name: curve(name) for name in names()}, indent=1) + "\n")
+    stored, found = json.loads(STORED.read_text()), {name: curve(name) for name in names()}
+    kept = {
+        name: stored[name] for name in found.keys() & stored if stored[name] == pytest.approx(found[name], abs=SUMMED)
+    }
+    STORED.write_text(json.dumps(found | kept, indent=1) + "\n")

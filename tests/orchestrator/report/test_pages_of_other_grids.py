@@ -7,8 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from scalewright.fitting.figures.entry import FigureEntry
+from scalewright.fitting.figures.gallery import FIGURES
 from scalewright.orchestrator.analysis.analyze import COMPUTE_LAW, analyze_frame
-from scalewright.orchestrator.report.figures import compute_bands, compute_picture
+from scalewright.orchestrator.report.figures import READERS, compute_bands, compute_picture
 from scalewright.orchestrator.report.html import Report, Table
 from scalewright.orchestrator.report.law_tables import laws_table
 from scalewright.orchestrator.report.page import build_report, headline_lines, headline_tables
@@ -204,3 +206,25 @@ def test_words_of_a_comparison_name_no_cells():
     report = build_report(analyze_frame(ladder(), "grid"))
     said = " ".join(map(str, [*report.lead, *report.warnings, *tables_of(report)]))
     assert "12 size-budget pairs at 4 sizes" in said and " cell" not in said
+
+
+def test_a_figure_is_on_the_page_by_its_line_of_the_table(monkeypatch):
+    def points_of(analysis):
+        return {"points": analysis.points.frame, "note": "planted"} if analysis.experiment == "drawn" else None
+
+    entry = FigureEntry(FIGURES["loss-against-tokens"].draw, "finals", "Planted caption.", points_of)
+    monkeypatch.setitem(FIGURES, "planted", entry)
+    shown = {name: build_report(analyze_frame(ladder(), name)).sections for name in ("drawn", "left out")}
+    found = {one.name: [(p.name, p.caption) for p in one.pictures] for one in shown["drawn"]}
+    assert found["finals"] == [("planted", "Planted caption.")]
+    assert [name for name, _ in found["speed-ups"]] == ["speed-ups", "loss-against-tokens"]
+    assert [name for name, _ in found["laws"]] == ["loss-against-compute"]
+    assert "planted" not in [picture.name for one in shown["left out"] for picture in one.pictures]
+
+
+def test_every_figure_of_the_page_says_what_it_is_drawn_from():
+    on_page = {name for name, entry in FIGURES.items() if entry.section}
+    assert READERS.keys() <= on_page
+    for name in on_page:
+        entry = FIGURES[name]
+        assert (name in READERS) != bool(entry.inputs and entry.caption), name

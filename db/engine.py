@@ -22,7 +22,7 @@ from scalewright.db.errors import CannotWrite, DbError, EmptyDatabaseError
 from scalewright.db.filesystem import filesystem_type, is_network
 from scalewright.db.schema import METADATA, SCHEMA_VERSION
 from scalewright.db.triggers import create_triggers
-from scalewright.db.views import create_views
+from scalewright.db.views import are_views_of_this_code, create_views, drop_views
 
 BUSY_TIMEOUT_S = 60
 WRITE_LOCK = 0x5CA1E  # the number that every scalewright locks while it writes to PostgreSQL
@@ -120,6 +120,8 @@ def open_database(url_or_path: str | Path, *, read_only: bool = False, create: b
         return open_unwritable(database, path, why)
     with explained(database), refusals_named(database):
         require_version(database, may_create=create and not read_only)
+        if not read_only:
+            renew_views(database)
     return database
 
 
@@ -304,6 +306,21 @@ def create_schema(database: Database) -> None:
         create_views(connection)
         create_triggers(connection)
         connection.execute(METADATA.tables["schema_version"].insert(), {"version_num": SCHEMA_VERSION})
+
+
+def renew_views(database: Database) -> None:
+    """Make the views of a SQLite database anew where they are an earlier version's of the same tables.
+
+    PostgreSQL would forget who may read them, so there it is left to `upgrade`.
+    """
+    if database.dialect != "sqlite":
+        return
+    with database.read() as connection:
+        if are_views_of_this_code(connection):
+            return
+    with database.write() as connection:
+        drop_views(connection)
+        create_views(connection)
 
 
 def first_line(trouble: DatabaseError) -> str:

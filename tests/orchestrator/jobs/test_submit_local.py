@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from scalewright.db.store import set_run_states
 from scalewright.orchestrator.config.resources import Retry
 from scalewright.orchestrator.jobs.control import stop, take_back
+from scalewright.orchestrator.jobs.executors import here
 from scalewright.orchestrator.jobs.executors.local import pause_jobs
 from scalewright.orchestrator.jobs.records import read_chunks
 from scalewright.orchestrator.jobs.snapshot import take_snapshot
@@ -71,6 +73,33 @@ def test_a_killed_job_is_interrupted_and_goes_on_from_its_checkpoint_with_the_sa
     assert len(attempts) == 2 and attempts[0].outcome is None
     assert two.losses(0) == two.losses(1)  # the debug payload's loss follows from the steps alone
     assert [step for step, _ in two.losses(0)] == list(range(1, 31))
+
+
+def test_a_run_whose_process_is_killed_again_without_a_token_more_fails_and_says_why(fleet):
+    two = fleet(2)
+    two.behave(0, hang_at=2)
+    for seen in (["interrupted"] * 2, ["failed", "interrupted"]):
+        n_before = len(read_run(two.dir(0)).attempts)
+        two.submit(max_parallel=1)
+        two.wait(lambda n=n_before: len(read_run(two.dir(0)).attempts) > n and two.losses(0), "the run to start")
+        two.wait(lambda: len(list((two.dir(0) / "ckpt").glob("*"))) == 2, "its second step")
+        os.kill(two.job_process(), signal.SIGKILL)
+        assert two.wait_until_over() == seen
+        assert "killed (out of memory?)" in two.reason(0)
+    two.submit(max_parallel=1)
+    assert two.wait_until_over() == ["failed", "completed"]
+
+
+def test_a_machine_that_was_started_anew_is_no_fault_of_the_run(fleet, monkeypatch):
+    one = fleet(1)
+    one.behave(0, hang_at=1)
+    one.submit()
+    one.wait(lambda: one.states() == ["running"], "the run to start")
+    os.kill(one.job_process(), signal.SIGKILL)
+    one.wait(lambda: not one.jobs_alive(), "the job to be gone")
+    monkeypatch.setattr(here, "booted_at", time.time)
+    assert one.states() == ["interrupted"]
+    assert one.reason(0) == "its process is gone"
 
 
 def test_an_error_is_retried_once_in_a_new_process_and_stays_with_its_reason(fleet):

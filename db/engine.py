@@ -4,6 +4,7 @@ A job never comes here. Every SQLite connection may read while one writes (WAL),
 """
 
 import os
+import re
 import shlex
 import sqlite3
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from scalewright.db.views import are_views_of_this_code, create_views, drop_view
 BUSY_TIMEOUT_S = 60
 WRITE_LOCK = 0x5CA1E  # the number that every scalewright locks while it writes to PostgreSQL
 WRITES = {"writes": True}
+SECRETS = ("password", "sslpassword")  # that libpq takes in the query of a URL
 FULL_DISK = "the disk of "
 
 
@@ -55,7 +57,7 @@ class Database:
     @property
     def name(self) -> str:
         """What a person calls it: the path, or the URL without its password."""
-        return str(self.path or self.url.render_as_string(hide_password=True))
+        return name_of(self.url)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -201,14 +203,22 @@ def parse_url(text_: str) -> URL:
         return URL.create("sqlite", database=str(Path(text_).expanduser().absolute()))
     try:
         url = make_url(text_)
-    except ArgumentError:
-        raise DbError(f"{text_}: not a database URL (expected postgresql+psycopg://user@host/name or a path)") from None
+    except (ArgumentError, ValueError):
+        shown = re.sub(r"//.*@|\?.*", lambda found: "//***@" if found[0].endswith("@") else "", text_)
+        raise DbError(f"{shown}: not a database URL (expected postgresql+psycopg://user@host/name or a path)") from None
     if url.get_backend_name() == "postgresql":
         return url.set(drivername="postgresql+psycopg")
     if url.get_backend_name() == "sqlite" and url.database:
         return url.set(drivername="sqlite", database=str(Path(url.database).absolute()))
     kinds = "postgresql+psycopg://user@host/name, sqlite:///path or a path"
     raise DbError(f"{url.drivername}: not a kind of database that is known (expected {kinds})")
+
+
+def name_of(url: URL) -> str:
+    """Name a database as a person does: by its path, or by its URL without a password."""
+    if url.get_backend_name() == "sqlite":
+        return str(url.database)
+    return url.difference_update_query(SECRETS).render_as_string(hide_password=True)
 
 
 def network_notice(path: Path) -> str:

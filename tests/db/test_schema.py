@@ -1,5 +1,6 @@
 """The schema is the same from migrations and from the tables, on both databases; old ones upgrade."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,18 @@ from scalewright.db.views import VIEWS, create_views
 # Databases as two versions made them from nothing: the first, and one whose migrations have been its tables since.
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("schema_*.sql"))
 VERSIONS = sorted(script.revision for script in ScriptDirectory(str(upgrade.MIGRATIONS)).walk_revisions())
+
+
+EXPERIMENT = """
+experiment: x
+data: {corpus: embedded, tokenizer: bytes}
+sizes: {a: {width: 8, depth: 1, heads: 1}}
+budgets: [4096]
+methods: {pre-ln: pre-ln}
+batch: 4
+context: 64
+lr: 0.005
+"""
 
 
 def difference(database):
@@ -114,6 +127,34 @@ def test_an_address_that_leads_nowhere_is_one_line(address):
     with pytest.raises(DbError) as refused:
         open_database(address)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://me:sesame29@127.0.0.1:1/x",
+        "postgresql://127.0.0.1:1/x?user=me&password=sesame29",
+        "postgresql://me:sesame29@127.0.0.1:port/x",
+        "postgresql://127.0.0.1:port/x?user=me&password=sesame29",
+        "postgre sql://me:sesame29@127.0.0.1/x",
+        "mysql://me:sesame29@127.0.0.1/x",
+    ],
+)
+def test_no_message_has_the_password_of_an_address(address):
+    with pytest.raises(DbError) as refused:
+        open_database(address)
+    assert "sesame29" not in str(refused.value)
+
+
+def test_plan_says_where_it_recorded_runs_without_the_password(second_postgresql, tmp_path):
+    address = second_postgresql.replace("@", ":sesame29@")
+    (tmp_path / "x.yaml").write_text(EXPERIMENT)
+    command = [sys.executable, "-m", "scalewright", "plan", str(tmp_path / "x.yaml")]
+    said = subprocess.run(
+        command, env=os.environ | {"SCALEWRIGHT_DB": address}, capture_output=True, text=True, check=False
+    )
+    assert said.returncode == 0 and ":***@/second" in said.stderr
+    assert "sesame29" not in said.stdout + said.stderr
 
 
 def test_a_newer_database_is_refused_with_the_command_to_run(url):

@@ -22,8 +22,8 @@ import pandas as pd  # noqa: E402
 from scipy.optimize import minimize  # noqa: E402
 
 from scalewright.fitting.bootstrap import bootstrap  # noqa: E402
+from scalewright.fitting.choices import ASSUMED  # noqa: E402
 from scalewright.fitting.compare import compare  # noqa: E402
-from scalewright.fitting.design import ASSUMED  # noqa: E402
 from scalewright.fitting.fit import fit  # noqa: E402
 from scalewright.fitting.frame import check_points  # noqa: E402
 from scalewright.fitting.specification import specification_curve  # noqa: E402

@@ -16,7 +16,8 @@ from scipy import stats
 from scalewright.fitting.advise import Prospect
 from scalewright.fitting.errors import FittingError
 from scalewright.fitting.frame import unknown
-from scalewright.fitting.laws import LAWS, Law
+from scalewright.fitting.laws import LAWS
+from scalewright.fitting.laws.interface import Law
 from scalewright.fitting.laws.rate_batch import RATE_BATCH
 
 Array = NDArray[np.float64]

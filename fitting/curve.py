@@ -9,15 +9,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from scalewright.fitting.choices import CURVES
 from scalewright.fitting.errors import CurveError, FittingError
 from scalewright.fitting.frame import unknown
 
 Array = NDArray[np.float64]
 
-CURVES: dict[str, str] = {
-    "interpolated": "straight lines in log-log between neighbouring budgets; beyond the ends the answer is a bound",
-    "fitted": "one straight line in log-log through all budgets, which extrapolates",
-}
 SAME = 0.02  # relative difference under which two sizes or two token counts are the same level
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from scalewright.fitting.choices import ASSUMED
 from scalewright.fitting.curve import level_of
 from scalewright.fitting.errors import FittingError
 from scalewright.fitting.frame import FLOPS_PER_PARAMETER_TOKEN
@@ -19,8 +20,6 @@ from scalewright.fitting.threads import single_threaded
 
 Array = NDArray[np.float64]
 
-# Besiroglu et al. 2024, arXiv:2404.10102, table 1: a corrected fit of Hoffmann et al.'s points.
-ASSUMED: dict[str, float] = {"E": 1.8172, "A": 482.01, "alpha": 0.3478, "B": 2085.43, "beta": 0.3658}
 ASSUMED_SCATTER = 0.003  # of the loss of one run
 LEAST_LEVELS = 3
 LEAST_SPREAD = 0.5  # decades of tokens per parameter

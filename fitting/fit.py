@@ -18,7 +18,8 @@ from scalewright.fitting.intervals import (
     spread_out_over,
     stretch_of,
 )
-from scalewright.fitting.laws import LAWS, Law
+from scalewright.fitting.laws import LAWS
+from scalewright.fitting.laws.interface import Law
 from scalewright.fitting.losses import total
 from scalewright.fitting.problem import APART, Problem, best_row, certify, held_at_bound, hold, solve, with_box
 from scalewright.fitting.result import Estimate, FitResult, Parameter, Provenance
@@ -50,30 +51,15 @@ def fit(
 ) -> FitResult:
     """Fit one law to all the points given (one method's, or several for a law with method-wise parameters).
 
-    Laws are those of `laws.LAWS`; objectives those of `losses.OBJECTIVES` (a sum over runs; Huber's width `delta` is
-    in log loss); `fixed` holds parameters at given values, `bounds` between two; `above` below 1 weighs runs above the
-    law less. Raises FittingError for unknown names, too few points, or a design that cannot tell the parameters apart
-    (too few levels of an axis, or axes that move together).
+    Laws are those of `laws.LAWS`; objectives those of `objectives.OBJECTIVES` (a sum over runs; Huber's width `delta`
+    is in log loss); `fixed` holds parameters at given values, `bounds` between two; `above` below 1 weighs runs above
+    the law less. Raises FittingError for unknown names, too few points, or a design that cannot tell the parameters
+    apart (too few levels of an axis, or axes that move together).
     """
     checked = check_points(points, rules)
     chosen = _law(law)
     settings = FitSettings(objective, delta, level, profile, dict(fixed or {}), dict(bounds or {}), above)
     return fit_points(checked, chosen, settings)
-
-
-def fit_each(
-    points: Points | pd.DataFrame,
-    law: str | Law = "chinchilla",
-    objective: str = "huber",
-    delta: float | None = None,
-    *,
-    by: str = "label",
-    rules: PointRules | None = None,
-    level: float = 0.95,
-) -> dict[str, FitResult]:
-    """Fit the law to each method on its own, in alphabetical order; `by` is the column that tells methods apart."""
-    checked = check_points(points, replace(rules or PointRules(), by=by))
-    return {m: fit(checked.of(m), law, objective, delta, level=level) for m in checked.methods}
 
 
 def _law(law: str | Law) -> Law:

@@ -12,20 +12,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from scalewright.fitting.choices import FLOP_CONVENTIONS, N_CONVENTIONS
 from scalewright.fitting.errors import FittingError
 
 SETTLED = frozenset({"completed", "diverged"})  # states of runs whose loss is final
 LARGEST_LOSS = 20.0  # nats; a uniform guess among 100 million tokens has 18.4
 AXES = ("n_params", "n_tokens", "flops")
-N_CONVENTIONS: dict[str, str] = {
-    "non-embedding": "n_params",
-    "non-embedding+head": "n_params + n_params_head",
-    "total": "n_params_total",
-}
-FLOP_CONVENTIONS: dict[str, str] = {
-    "stored": "the column flops, else 6 N D",
-    "6nd": "6 times parameters (under the N convention) times tokens",
-}
 FLOPS_PER_PARAMETER_TOKEN = 6.0  # Kaplan et al. 2020, arXiv:2001.08361, section 2.1
 _SORT = ("label", "flops", "n_params", "n_tokens", "seed", "run_id")
 

@@ -21,7 +21,6 @@ from scalewright.fitting.uncertainty import t_quantile
 
 Array = NDArray[np.float64]
 
-SETTINGS: dict[str, str] = {"lr_peak": "peak learning rate", "batch_tokens": "tokens a batch"}
 LEAST_VALUES = 3
 NEAREST = 5  # values of a sweep that a quadratic may take in
 WITHIN = 0.1  # log loss above the lowest up to which a sweep is taken for parabolic

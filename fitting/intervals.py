@@ -8,8 +8,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from scalewright.fitting.frame import Points
-from scalewright.fitting.laws import Law
-from scalewright.fitting.losses import Objective
+from scalewright.fitting.laws.interface import Law
+from scalewright.fitting.objectives import Objective
 from scalewright.fitting.problem import Problem, held_at_bound
 from scalewright.fitting.profile import ProfileRange, profile_range
 from scalewright.fitting.result import Parameter, open_exp

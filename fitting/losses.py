@@ -1,51 +1,21 @@
-"""Objectives: what a residual costs, with the first and second derivatives that a Newton step needs. Knows numpy only.
+"""What a residual costs, with the first and second derivatives that a Newton step needs. Knows numpy only.
 
 The residual of a run is log L_hat - log L (or L_hat - L for `raw-l2`); an objective is the *sum* over runs.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scalewright.fitting.objectives import Objective
+
 Array = NDArray[np.float64]
 
-LAD_DELTA = 1e-6  # Huber's loss at this width, divided by it, equals |r| up to half of it
 
-
-@dataclass(frozen=True)
-class Objective:
-    """A loss on residuals: Huber's at width `delta` (inf: least squares), on log or raw loss, times `scale`.
-
-    `above` is the weight of a run whose loss lies above the law; below 1 the law leans on the lower envelope.
-    """
-
-    name: str
-    doc: str
-    delta: float
-    raw: bool = False
-    scale: float = 1.0
-    continuation: tuple[float, ...] = ()
-    above: float = 1.0
-
-    def with_delta(self, delta: float) -> "Objective":
-        return replace(self, delta=delta)
-
-    def tilt(self, residual: Array) -> Array:
-        """Return the weight of each residual (log L_hat - log L): `above` for runs above the law, 1 for the others."""
-        return np.asarray(np.where(residual < 0, self.above, 1.0), dtype=np.float64)
-
-    def stages(self) -> tuple[float, ...]:
-        """List the widths to solve one after another, from least squares down to this objective's own."""
-        return (*[d for d in self.continuation if d > self.delta], self.delta)
-
-
-OBJECTIVES: dict[str, Objective] = {
-    "huber": Objective("huber", "Huber on log loss, robust to bad runs", 1e-3, continuation=(np.inf, 1e-2)),
-    "lad": Objective("lad", "least absolute log residual", LAD_DELTA, False, 1 / LAD_DELTA, (np.inf, 3e-3, 3e-4, 1e-5)),
-    "log-l2": Objective("log-l2", "least squares on log loss", np.inf),
-    "raw-l2": Objective("raw-l2", "least squares on the loss itself", np.inf, raw=True),
-}
+def tilt(objective: Objective, residual: Array) -> Array:
+    """Return the weight of each residual (log L_hat - log L): `above` for runs above the law, 1 for the others."""
+    return np.asarray(np.where(residual < 0, objective.above, 1.0), dtype=np.float64)
 
 
 def total(objective: Objective, value: float, residuals: Array) -> float:
@@ -54,7 +24,7 @@ def total(objective: Objective, value: float, residuals: Array) -> float:
     For `lad` it is the sum of |r| itself, not its smooth stand-in.
     """
     if objective.name == "lad":
-        return float((objective.tilt(residuals) * np.abs(residuals)).sum())
+        return float((tilt(objective, residuals) * np.abs(residuals)).sum())
     return value * objective.scale
 
 
@@ -80,9 +50,9 @@ def loss_terms(objective: Objective, predicted: Array, observed: Array) -> Terms
     psi = np.clip(residual, -objective.delta, objective.delta)
     if objective.above == 1.0:
         return Terms(psi * (residual - 0.5 * psi), psi, (psi == residual) - psi, psi)
-    tilt = objective.tilt(residual)
-    slope = tilt * psi
-    return Terms(slope * (residual - 0.5 * psi), slope, tilt * (psi == residual) - slope, slope)
+    weight = tilt(objective, residual)
+    slope = weight * psi
+    return Terms(slope * (residual - 0.5 * psi), slope, weight * (psi == residual) - slope, slope)
 
 
 def _raw_terms(predicted: Array, observed: Array) -> Terms:

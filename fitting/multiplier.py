@@ -16,7 +16,8 @@ from scalewright.fitting.errors import FittingError
 from scalewright.fitting.fit import fit
 from scalewright.fitting.frame import FLOPS_PER_PARAMETER_TOKEN, Points
 from scalewright.fitting.frontier import Theta, frontier, gamma, log_best_loss, log_k, quantity
-from scalewright.fitting.laws import LAWS, AdditiveLaw
+from scalewright.fitting.laws import LAWS
+from scalewright.fitting.laws.additive import AdditiveLaw
 from scalewright.fitting.optimum import pareto
 from scalewright.fitting.result import FitResult
 from scalewright.fitting.uncertainty import t_quantile

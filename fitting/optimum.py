@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.interpolate import Akima1DInterpolator
 
+from scalewright.fitting.choices import APPROACHES
 from scalewright.fitting.errors import FittingError
 from scalewright.fitting.frame import Exclusion, PointRules, Points, check_points, unknown
 from scalewright.fitting.leaning import Curve, Minima, leaning_minima
@@ -20,11 +21,6 @@ from scalewright.fitting.threads import single_threaded
 
 Array = NDArray[np.float64]
 
-APPROACHES: dict[str, str] = {
-    "isoflop": "the minimum of a parabola of log loss in log N at each compute (approach 2)",
-    "isoflop-akima": "the minimum of an Akima spline of log loss in log N at each compute",
-    "envelope": "the size of the lowest loss at each compute (approach 1); of an isoFLOP curve its minimum",
-}
 FLOP_LEVEL = 0.1  # runs within this much log compute of the cheapest of them have the same compute
 LEAST_SIZES = 4
 LEAST_BUDGETS = 3

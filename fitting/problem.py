@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from scalewright.fitting.errors import FittingError
 from scalewright.fitting.frame import unknown
-from scalewright.fitting.losses import OBJECTIVES, Objective
+from scalewright.fitting.objectives import OBJECTIVES, Objective
 from scalewright.fitting.solver import Array, Box, Evaluate, Local, Mask, Patience, Solution, minimise
 
 SAME_OPTIMUM = 1e-6  # relative difference of objective values that still counts as the same optimum

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scalewright.fitting.losses import Objective
+from scalewright.fitting.objectives import Objective
 from scalewright.fitting.problem import Problem, map_coordinate
 from scalewright.fitting.solver import Array, Patience, minimise
 

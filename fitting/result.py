@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from scalewright.fitting.errors import FittingError
 from scalewright.fitting.frame import FLOPS_PER_PARAMETER_TOKEN, Exclusion, PointRules, unknown
-from scalewright.fitting.laws import Law
+from scalewright.fitting.laws.interface import Law
 from scalewright.fitting.problem import Certificate
 from scalewright.fitting.robust import Shared
 from scalewright.fitting.settings import FitSettings

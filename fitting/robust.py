@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from scalewright.fitting.losses import Objective
+from scalewright.fitting.losses import tilt
+from scalewright.fitting.objectives import Objective
 from scalewright.fitting.uncertainty import Noise, noise_of, t_quantile
 
 Array = NDArray[np.float64]
 Groups = NDArray[np.intp]
 
-# What they give is measured by benchmarks/law_coverage.py; they were not chosen on it.
+# Fixed numbers; docs/fitting.md shows what coverage they give.
 SHRINK_RUNS = 40.0  # runs at which single residuals count as much as the smooth model of their scale
 PRIOR_PRECISION = 11.0  # of the slope of log scale in log leverage: a standard deviation of .3
 CLIP_SCALE = 4.0  # residuals beyond this many scales do not steer the model of scale
@@ -102,7 +103,7 @@ def influence_steps(scores: Scores, noise: Noise) -> Array:
     weighted = scores.factor * moments.inside
     bread = inverse(scores.jacobian.T @ (weighted[:, None] * scores.jacobian))
     objective, residuals = scores.objective, scores.residuals
-    psi = objective.tilt(residuals) * np.clip(residuals, -objective.delta, objective.delta)
+    psi = tilt(objective, residuals) * np.clip(residuals, -objective.delta, objective.delta)
     return np.asarray((scores.factor * psi / (1 - leverage))[:, None] * (scores.jacobian @ bread))
 
 
@@ -133,9 +134,9 @@ def _moments(scores: Scores, noise: Noise) -> _Moments:
     square, inside = psi_moments_of(objective, sigma * relative)
     left_out = _left_out(scores.residuals, leverage, objective, float(inside.mean()))
     trust = n / (n + SHRINK_RUNS)
-    tilt = objective.tilt(left_out)
-    own_square = (tilt * np.clip(left_out, -objective.delta, objective.delta)) ** 2
-    own_inside = tilt * _smoothed(left_out, objective, KERNEL_WIDTH * sigma * n**-0.2)
+    weight = tilt(objective, left_out)
+    own_square = (weight * np.clip(left_out, -objective.delta, objective.delta)) ** 2
+    own_inside = weight * _smoothed(left_out, objective, KERNEL_WIDTH * sigma * n**-0.2)
     return _Moments((1 - trust) * square + trust * own_square, (1 - trust) * inside + trust * own_inside, slope)
 
 
@@ -166,16 +167,16 @@ def _relative_scale(residuals: Array, leverage: Array, sigma: float) -> tuple[Ar
 
 def psi_moments_of(objective: Objective, scale: Array) -> tuple[Array, Array]:
     """Return E psi^2 and E psi' of each run under normal residuals of its scale."""
-    tilt = 0.5 * (objective.tilt(np.array([-1.0])) + objective.tilt(np.array([1.0])))
+    weight = 0.5 * float(tilt(objective, np.array([-1.0, 1.0])).sum())
     if not np.isfinite(objective.delta):
-        return tilt**2 * scale**2, tilt * np.ones_like(scale)
+        return weight**2 * scale**2, weight * np.ones_like(scale)
     ratio = objective.delta / scale
     inside, density = 2 * ndtr(ratio) - 1, np.exp(-0.5 * ratio**2) / np.sqrt(2 * np.pi)
     small = ratio < 1e-3  # the differences below cancel
     within = np.where(small, 0.0, scale**2 * (inside - 2 * ratio * density))
     return (
-        tilt**2 * (within + objective.delta**2 * 2 * ndtr(-ratio)),
-        tilt * np.where(small, 2 * ratio * density, inside),
+        weight**2 * (within + objective.delta**2 * 2 * ndtr(-ratio)),
+        weight * np.where(small, 2 * ratio * density, inside),
     )
 
 
@@ -205,7 +206,7 @@ def _shared_effect(scores: Scores, moments: _Moments, groups: Groups) -> Shared 
     if len(counts) < FEWEST_GROUPS or counts.max() < 2 or n <= n_theta + 1:
         return None
     objective = scores.objective
-    psi = objective.tilt(scores.residuals) * np.clip(scores.residuals, -objective.delta, objective.delta)
+    psi = tilt(objective, scores.residuals) * np.clip(scores.residuals, -objective.delta, objective.delta)
     u = psi / np.sqrt(moments.square + 1e-300)
     root = np.sqrt(scores.factor * moments.inside + 1e-300)[:, None] * scores.jacobian
     q, _ = np.linalg.qr(root / (np.linalg.norm(root, axis=0) + 1e-300))

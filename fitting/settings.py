@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from scalewright.fitting.errors import FittingError
 from scalewright.fitting.frame import unknown
-from scalewright.fitting.losses import OBJECTIVES, Objective
+from scalewright.fitting.objectives import OBJECTIVES, Objective
 
 
 @dataclass(frozen=True)

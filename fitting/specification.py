@@ -13,7 +13,7 @@ from scalewright.fitting.errors import FittingError
 from scalewright.fitting.fit import fit
 from scalewright.fitting.frame import PointRules, check_points
 from scalewright.fitting.frontier import exponents
-from scalewright.fitting.losses import OBJECTIVES
+from scalewright.fitting.objectives import OBJECTIVES
 from scalewright.fitting.result import FitResult, Parameter
 
 CHOICES = ("objective", "n_convention", "exclusion")

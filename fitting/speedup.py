@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from scalewright.fitting.curve import CURVES, Reach, budget_keys, loss_curve, scatter, size_keys
+from scalewright.fitting.choices import CURVES
+from scalewright.fitting.curve import Reach, budget_keys, loss_curve, scatter, size_keys
 from scalewright.fitting.errors import CurveError, FittingError
 from scalewright.fitting.frame import Points, check_points, unknown
 from scalewright.fitting.joint.units import UNITS

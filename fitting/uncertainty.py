@@ -1,4 +1,4 @@
-"""How far the numbers could be off: scale of the residuals, delta-method covariance, bootstrap. Knows numpy and scipy.
+"""How far the numbers could be off: scale of the residuals, quantiles, bootstrap weights. Knows numpy and scipy.
 
 The default interval is that of `robust.py` with a t quantile on n - p degrees of freedom.
 """
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from scalewright.fitting.losses import Objective
+from scalewright.fitting.objectives import Objective
 
 Array = NDArray[np.float64]
 
@@ -74,25 +74,6 @@ def noise_of(residuals: Array, n_free: int, objective: Objective) -> Noise:
         sigma = robust_scale(residuals, max(len(residuals) - n_free * (2 - ratio), df))
     square, inside = psi_moments(delta, sigma)
     return Noise(sigma, sigma * float(np.sqrt(ratio)), df, square / inside)
-
-
-def delta_covariance(jacobian: Array, free: NDArray[np.bool_], noise: Noise, leverage: Array | None = None) -> Array:
-    """Return the covariance of theta, zero for coordinates that did not move.
-
-    For least squares on the raw loss `leverage` holds L_hat^2, and the sandwich of residuals proportional to the loss
-    is used.
-    """
-    kept = jacobian[:, free]
-    scale = np.linalg.norm(kept, axis=0) + 1e-300
-    unit = kept / scale
-    if leverage is None:
-        core = np.linalg.pinv(unit.T @ unit, rcond=1e-15, hermitian=True)
-    else:
-        bread = np.linalg.pinv(unit.T @ (leverage[:, None] * unit), rcond=1e-15, hermitian=True)
-        core = bread @ (unit.T @ ((leverage**2)[:, None] * unit)) @ bread
-    full = np.zeros((len(free), len(free)))
-    full[np.ix_(free, free)] = noise.tau**2 * core / scale[:, None] / scale[None, :]
-    return full
 
 
 def t_quantile(level: float, df: int) -> float:

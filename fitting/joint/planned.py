@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from scalewright.fitting.advise import Prospect
+from scalewright.fitting.choices import ASSUMED
 from scalewright.fitting.curve import budget_keys, size_keys
-from scalewright.fitting.design import ASSUMED, ASSUMED_SCATTER
+from scalewright.fitting.design import ASSUMED_SCATTER
 from scalewright.fitting.errors import CurveError
 from scalewright.fitting.frame import PointRules, Points
 from scalewright.fitting.joint.answer import JointComparison, joint_comparison
@@ -38,7 +39,7 @@ def comparison_prospect(table: pd.DataFrame, method: str, baseline: str, level: 
     """Return what is known of the log of a method's speed-up in tokens, and what each run of `table` would tell of it.
 
     table: label, n_params, n_tokens, seed (size, budget where they have names), loss_nats (NaN of runs to come). Before
-    the runs carry the joint model, losses are supposed to follow `design.ASSUMED`, what runs share to be as its prior
+    the runs carry the joint model, losses are supposed to follow `choices.ASSUMED`, what runs share to be as its prior
     says, and the speed-up to be 1. An interval of fewer than three sizes, where there are three, lacks what a method's
     runs share at a size: it is not taken for one. Raises CurveError where all runs together would not carry it.
     """

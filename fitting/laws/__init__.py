@@ -1,96 +1,48 @@
-"""The laws by name: an explicit table of data. What a law must offer is in `Law`."""
+"""The laws by name: where each stands. What a law must offer is in `Law`. The names alone cost no numpy."""
 
-from scalewright.fitting.laws.additive import AdditiveLaw, Term
-from scalewright.fitting.laws.broken import BROKEN
-from scalewright.fitting.laws.farseer import FARSEER
-from scalewright.fitting.laws.interface import Law
-from scalewright.fitting.laws.kaplan import KAPLAN
-from scalewright.fitting.laws.repeated import REPEATED
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-_N = Term("A", "alpha", "n_params")
-_D = Term("B", "beta", "n_tokens")
-_C = Term("A", "alpha", "flops")
+if TYPE_CHECKING:
+    from scalewright.fitting.laws.interface import Law
 
-_CHINCHILLA = AdditiveLaw(
-    "chinchilla",
-    "loss from parameters and tokens, fitted directly (approach 3)",
-    "Hoffmann et al. 2022, arXiv:2203.15556, eq. 2 and appendix D.3",
-    "L = E + A N^-alpha + B D^-beta",
-    (Term("E"), _N, _D),
-)
-_SHARED = AdditiveLaw(
-    "chinchilla-shared",
-    "several methods at once: E and the exponents shared, A and B for each method",
-    "Hoffmann et al. 2022, arXiv:2203.15556, eq. 2, with method-wise coefficients",
-    "L_m = E + A_m N^-alpha + B_m D^-beta",
-    (Term("E"), _N, _D),
-    ("A", "B"),
-)
-_EQUAL = AdditiveLaw(
-    "equal-exponents",
-    "loss from parameters and tokens with one exponent for both: four parameters, which five runs can carry",
-    "Gadre et al. 2024, arXiv:2403.08540, eq. 4, with alpha = 2 eta",
-    "L = E + A N^-alpha + B D^-alpha",
-    (Term("E"), _N, Term("B", "alpha", "n_tokens")),
-)
-_POWER = AdditiveLaw(
-    "power",
-    "loss from compute, with a floor",
-    "Henighan et al. 2020, arXiv:2010.14701, eq. 1.1",
-    "L = E + A C^-alpha",
-    (Term("E"), _C),
-)
-_PURE_POWER = AdditiveLaw(
-    "pure-power",
-    "loss from compute, without a floor: a straight line in log-log, which few points can identify",
-    "Kaplan et al. 2020, arXiv:2001.08361, eq. 1.3",
-    "L = A C^-alpha",
-    (_C,),
-)
-_POWER_SHARED = AdditiveLaw(
-    "power-shared",
-    "loss from compute for several methods: one exponent, a coefficient for each",
-    "Kaplan et al. 2020, arXiv:2001.08361, eq. 1.3, with method-wise coefficients",
-    "L_m = A_m C^-alpha",
-    (_C,),
-    ("A",),
-)
-_SIZE = AdditiveLaw(
-    "size",
-    "loss from parameters alone, with a floor: runs of one number of tokens, or of very many",
-    "Kaplan et al. 2020, arXiv:2001.08361, eq. 1.1, with a floor",
-    "L = E + A N^-alpha",
-    (Term("E"), _N),
-)
-_TOKENS = AdditiveLaw(
-    "tokens",
-    "loss from tokens alone, with a floor: runs of one size",
-    "Kaplan et al. 2020, arXiv:2001.08361, eq. 1.2, with a floor",
-    "L = E + B D^-beta",
-    (Term("E"), _D),
-)
-_WIDTH_DEPTH = AdditiveLaw(
-    "width-depth",
-    "loss from width, depth and tokens: what each of them is worth",
-    "Hoffmann et al. 2022, arXiv:2203.15556, eq. 2, with parameters taken apart into width and depth",
-    "L = E + A W^-alpha + G H^-gamma + B D^-beta",
-    (Term("E"), Term("A", "alpha", "width"), Term("G", "gamma", "depth"), _D),
-)
 
-LAWS: dict[str, Law] = {
-    "chinchilla": _CHINCHILLA,
-    "chinchilla-shared": _SHARED,
-    "equal-exponents": _EQUAL,
-    "power": _POWER,
-    "pure-power": _PURE_POWER,
-    "power-shared": _POWER_SHARED,
-    "size": _SIZE,
-    "tokens": _TOKENS,
-    "width-depth": _WIDTH_DEPTH,
-    "kaplan": KAPLAN,
-    "farseer": FARSEER,
-    "broken": BROKEN,
-    "repeated-data": REPEATED,
-}
+class LawTable(Mapping[str, "Law"]):
+    """Laws by name; each is imported when it is looked up. `targets` says where it is: "module:CONSTANT"."""
 
-__all__ = ["LAWS", "AdditiveLaw", "Law", "Term"]
+    def __init__(self, targets: dict[str, str]) -> None:
+        self.targets = targets
+
+    def __getitem__(self, name: str) -> "Law":
+        module, _, constant = self.targets[name].partition(":")
+        law: Law = getattr(import_module(f"{__name__}.{module}"), constant)
+        return law
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.targets
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.targets)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+
+LAWS = LawTable(
+    {
+        "chinchilla": "sums:CHINCHILLA",
+        "chinchilla-shared": "sums:SHARED",
+        "equal-exponents": "sums:EQUAL",
+        "power": "sums:POWER",
+        "pure-power": "sums:PURE_POWER",
+        "power-shared": "sums:POWER_SHARED",
+        "size": "sums:SIZE",
+        "tokens": "sums:TOKENS",
+        "width-depth": "sums:WIDTH_DEPTH",
+        "kaplan": "kaplan:KAPLAN",
+        "farseer": "farseer:FARSEER",
+        "broken": "broken:BROKEN",
+        "repeated-data": "repeated:REPEATED",
+    }
+)

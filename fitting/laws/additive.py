@@ -10,7 +10,8 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 from numpy.typing import NDArray
 
-from scalewright.fitting.losses import Objective, loss_terms
+from scalewright.fitting.losses import loss_terms
+from scalewright.fitting.objectives import Objective
 from scalewright.fitting.problem import APART, spread_out
 from scalewright.fitting.solver import Box, Evaluate, Local
 

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalewright.fitting.laws.interface import Reported
-from scalewright.fitting.losses import Objective, loss_terms
+from scalewright.fitting.losses import loss_terms
+from scalewright.fitting.objectives import Objective
 from scalewright.fitting.problem import APART, spread_out
 from scalewright.fitting.solver import Box, Evaluate, Local
 

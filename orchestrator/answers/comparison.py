@@ -36,7 +36,7 @@ def comparison_answer(
 
     evaluations: run_id, n_tokens and loss_nats during training, for the speed-up along one curve.
     """
-    from scalewright.fitting.curve import CURVES
+    from scalewright.fitting.choices import CURVES
     from scalewright.fitting.errors import FittingError
     from scalewright.fitting.frame import PointRules, check_points, unknown
 

@@ -23,7 +23,8 @@ def design_answer(points: "pd.DataFrame", assumed: dict[str, float], scatter: fl
     assumed: parameters of the law that is supposed, over the usual ones; scatter: share of its loss by which a run
     varies.
     """
-    from scalewright.fitting.design import ASSUMED, ASSUMED_SCATTER, assess, isoflop_alternative
+    from scalewright.fitting.choices import ASSUMED
+    from scalewright.fitting.design import ASSUMED_SCATTER, assess, isoflop_alternative
     from scalewright.fitting.figures.style import name_of
 
     scatter, truth = ASSUMED_SCATTER if scatter is None else scatter, ASSUMED | assumed
@@ -112,7 +113,7 @@ def points_of_runs(runs: "pd.DataFrame") -> "pd.DataFrame":
 
 def read_assumed(words: str) -> dict[str, float]:
     """Read `alpha=0.3,E=1.7`; raises UserError for a parameter that the law does not have, or no number."""
-    from scalewright.fitting.design import ASSUMED
+    from scalewright.fitting.choices import ASSUMED
 
     found = {}
     for part in filter(None, (piece.strip() for piece in words.split(","))):

@@ -38,10 +38,10 @@ def show_findings(tables: Sequence[Table], lines: Sequence[str]) -> None:
 
 def print_fits(asked: Asked, request: FitRequest, *, as_json: bool) -> None:
     """Fit one law as asked, store it, and print its parameters or its JSON object."""
+    from scalewright.fitting.choices import APPROACHES
     from scalewright.fitting.errors import FittingError
     from scalewright.fitting.frame import unknown
     from scalewright.fitting.laws import LAWS
-    from scalewright.fitting.optimum import APPROACHES
 
     if request.law in APPROACHES:
         print_optimum(asked, request, as_json=as_json)

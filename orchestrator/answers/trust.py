@@ -4,79 +4,46 @@ Each takes the runs and the request of `fit`, and answers with a table and a fig
 """
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from scalewright.orchestrator.analysis.fits import FitRequest, fit_group, groups
+from scalewright.orchestrator.analysis.fits import FitRequest, fit_group
 from scalewright.orchestrator.answers.answer import Answer
+from scalewright.orchestrator.answers.groups import Group, draw, each_group, named
 from scalewright.orchestrator.report.format import interval, number, percent
-from scalewright.orchestrator.report.html import Picture, Table, file_label
+from scalewright.orchestrator.report.html import Picture, Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from scalewright.fitting.extrapolation import RollingOrigin
-    from scalewright.fitting.frame import Points
     from scalewright.fitting.profiles import ProfileOfParameter
     from scalewright.fitting.result import FitResult, Parameter
     from scalewright.fitting.specification import SpecificationCurve
 
 
-@dataclass(frozen=True)
-class Group:
-    """One label's runs as a fit would take them: `raw` before any rule, `points` after."""
-
-    label: str
-    raw: "pd.DataFrame"
-    points: "Points"
-
-    @property
-    def suffix(self) -> str:
-        """What a figure's file name carries."""
-        return file_label(self.label)
-
-
-def grouped(runs: "pd.DataFrame", request: FitRequest) -> Iterator[Group]:
-    from scalewright.fitting.frame import check_points
-
-    for label, points in groups(check_points(runs, request.rules()), request):
-        raw = runs if label == "all" or request.by == "none" else runs[runs[request.by].astype(str) == label]
-        yield Group(label, raw, points)
-
-
-def named(label: str) -> str:
-    from scalewright.fitting.figures.style import name_of
-
-    return name_of(label)
-
-
-def draw(name: str, group: Group, caption: str, *frames: Any, **options: Any) -> Picture:
-    from scalewright.fitting.figures.gallery import FIGURES
-
-    return Picture(f"{name}-{group.suffix}", FIGURES[name](*frames, **options), f"{named(group.label)}: {caption}")
-
-
 def bootstrap_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:
     """Resample whole runs (sizes where they share an effect), and set percentile intervals beside the fit's own."""
+    answer = each_group(runs, request, bootstrap_of)
+    return replace(answer, value={"n_bootstrap": request.n_bootstrap, "labels": answer.value})
+
+
+def bootstrap_of(group: Group, request: FitRequest) -> Answer:
     from scalewright.fitting.bootstrap import bootstrap, derived
 
-    tables, value, lines = [], {}, []
-    for group in grouped(runs, request):
-        result = fit_group(group.points, request)
-        drawn = bootstrap(group.points, result, request.n_bootstrap)
-        own = {**result.params, **derived(result, request.at)}
-        found = {name: drawn.parameter(name) for name in drawn.names} | drawn.derived(result, request.at)
-        rows = [bootstrap_row(own[name], one) for name, one in found.items()]
-        title = f"{named(group.label)}: {request.n_bootstrap} bootstraps of whole {drawn.unit}s ({result.n} runs)"
-        tables.append(Table(title, tuple(rows), bootstrap_notes(result.n, drawn.unit)))
-        value[group.label] = {
-            name: {"value": one.value, "low": one.low, "high": one.high, "se": one.se,
-                   "identified": own[name].identified}
-            for name, one in found.items()
-        }  # fmt: skip
-        lines += caveats(group, result)
-    return Answer(tuple(tables), lines=tuple(lines), value={"n_bootstrap": request.n_bootstrap, "labels": value})
+    result = fit_group(group.points, request)
+    drawn = bootstrap(group.points, result, request.n_bootstrap)
+    own = {**result.params, **derived(result, request.at)}
+    found = {name: drawn.parameter(name) for name in drawn.names} | drawn.derived(result, request.at)
+    rows = [bootstrap_row(own[name], one) for name, one in found.items()]
+    title = f"{named(group.label)}: {request.n_bootstrap} bootstraps of whole {drawn.unit}s ({result.n} runs)"
+    value = {
+        name: {"value": one.value, "low": one.low, "high": one.high, "se": one.se, "identified": own[name].identified}
+        for name, one in found.items()
+    }
+    table = Table(title, tuple(rows), bootstrap_notes(result.n, drawn.unit))
+    return Answer((table,), lines=caveats(group, result), value=value)
 
 
 def bootstrap_notes(n_runs: int, unit: str) -> tuple[str, ...]:
@@ -93,9 +60,9 @@ def value_words(parameter: "Parameter", digits: int = 3) -> str:
     return number(parameter.value, digits) if parameter.identified else "-"
 
 
-def caveats(group: Group, result: "FitResult") -> list[str]:
+def caveats(group: Group, result: "FitResult") -> tuple[str, ...]:
     """What the fit itself admits, such as parameters that the runs do not identify."""
-    return [f"{named(group.label)}: {warning}" for warning in result.warnings]
+    return tuple(f"{named(group.label)}: {warning}" for warning in result.warnings)
 
 
 def bootstrap_row(own: "Parameter", drawn: "Parameter") -> dict[str, Any]:
@@ -110,22 +77,21 @@ def bootstrap_row(own: "Parameter", drawn: "Parameter") -> dict[str, Any]:
     }
 
 
-def specification_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:
+def specification_of(group: Group, request: FitRequest) -> Answer:
     """Fit the law under every objective, N convention and exclusion rule; print all, draw the law's exponents."""
     from scalewright.fitting.specification import specification_curve
 
-    tables, pictures, value, lines = [], [], {}, []
-    for group in grouped(runs, request):
-        curve = specification_curve(group.raw, request.law, rules=request.rules())
-        names = list(dict.fromkeys(curve.rows["parameter"]))
-        rows = [specification_row(curve, name) for name in names]
-        title = f"{named(group.label)}: {request.law} under {len(curve.of(names[0]))} specifications"
-        tables.append(Table(title, tuple(rows)))
-        pictures += [specification_picture(group, curve, name) for name in names if name in DRAWN]
-        value[group.label] = {"rows": curve.rows.to_dict("records"), "failed": list(curve.failed)}
-        lines += [f"{named(group.label)}: not fitted: {failure}" for failure in curve.failed]
-        lines += caveats(group, curve.headline)
-    return Answer(tuple(tables), lines=tuple(lines), pictures=tuple(pictures), value=value)
+    curve = specification_curve(group.raw, request.law, rules=request.rules())
+    names = list(dict.fromkeys(curve.rows["parameter"]))
+    rows = [specification_row(curve, name) for name in names]
+    title = f"{named(group.label)}: {request.law} under {len(curve.of(names[0]))} specifications"
+    failed = [f"{named(group.label)}: not fitted: {failure}" for failure in curve.failed]
+    return Answer(
+        (Table(title, tuple(rows)),),
+        lines=(*failed, *caveats(group, curve.headline)),
+        pictures=tuple(specification_picture(group, curve, name) for name in names if name in DRAWN),
+        value={"rows": curve.rows.to_dict("records"), "failed": list(curve.failed)},
+    )
 
 
 MANY_RUNS = 50
@@ -162,57 +128,56 @@ def specification_picture(group: Group, curve: "SpecificationCurve", name: str) 
     return replace(drawn, name=f"{drawn.name}-{name}")
 
 
-def rolling_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:
+def rolling_of(group: Group, request: FitRequest) -> Answer:
     """Fit the cheapest runs and predict the dearer ones, for every cut; beside two baselines that a law must beat."""
     from scalewright.fitting.extrapolation import rolling_origin
 
-    tables, pictures, value, lines = [], [], {}, []
-    for group in grouped(runs, request):
-        rolled = rolling_origin(group.points, request.law)
-        rows = [
-            {
-                "law": row["law"],
-                "decades of compute": f"up to {row['within']}",
-                "typical error (RMS)": percent(row["rms_error"], 2).lstrip("+"),
-                "predictions": row["n"],
-            }
-            for row in rolled.summary().to_dict("records")
-        ]
-        note = f"{named(group.label)}. Each point: one run predicted from cheaper runs only."
-        tables.append(Table(f"{named(group.label)}: forecasts of dearer runs from cheaper ones", tuple(rows)))
-        pictures.append(draw("rolling-origin", group, "forecasts of dearer runs", rolled.rows, note=note))
-        value[group.label] = rolled.rows.to_dict("records")
-        lines += loose_cuts(group, request.law, rolled)
-    return Answer(tuple(tables), lines=tuple(lines), pictures=tuple(pictures), value=value)
+    rolled = rolling_origin(group.points, request.law)
+    rows = [
+        {
+            "law": row["law"],
+            "decades of compute": f"up to {row['within']}",
+            "typical error (RMS)": percent(row["rms_error"], 2).lstrip("+"),
+            "predictions": row["n"],
+        }
+        for row in rolled.summary().to_dict("records")
+    ]
+    note = f"{named(group.label)}. Each point: one run predicted from cheaper runs only."
+    return Answer(
+        (Table(f"{named(group.label)}: forecasts of dearer runs from cheaper ones", tuple(rows)),),
+        lines=loose_cuts(group, request.law, rolled),
+        pictures=(draw("rolling-origin", group, "forecasts of dearer runs", rolled.rows, note=note),),
+        value=rolled.rows.to_dict("records"),
+    )
 
 
-def loose_cuts(group: Group, law: str, rolled: "RollingOrigin") -> list[str]:
+def loose_cuts(group: Group, law: str, rolled: "RollingOrigin") -> tuple[str, ...]:
     """Say at how many cuts the cheaper runs do not identify the law that forecasts the dearer ones."""
     cuts = rolled.rows[rolled.rows["law"] == law].groupby("n_train")["identified"].first()
     if cuts.all():
-        return []
-    return [f"{named(group.label)}: {law} is not identified by the cheaper runs at {(~cuts).sum()} of {len(cuts)} cuts"]
+        return ()
+    n_loose = f"{(~cuts).sum()} of {len(cuts)} cuts"
+    return (f"{named(group.label)}: {law} is not identified by the cheaper runs at {n_loose}",)
 
 
-def diagnostics_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:
+def diagnostics_of(group: Group, request: FitRequest) -> Answer:
     """Show residuals, leverage and what leaving out each run would do."""
     from scalewright.fitting.diagnostics import diagnose
 
-    tables, pictures, value, lines = [], [], {}, []
-    for group in grouped(runs, request):
-        result = fit_group(group.points, request)
-        found = diagnose(group.points, result)
-        rows = [diagnostic_row(row) for row in found.most_influential().to_dict("records")]
-        tables.append(Table(f"{named(group.label)}: the runs that move {request.law} most", tuple(rows)))
-        note = (
-            f"{named(group.label)}, law {request.law}, {result.n} runs. Influence: largest change of a "
-            "parameter, in standard errors, when the run is left out."
-        )
-        pictures.append(draw("diagnostics", group, "residuals and influence", found.rows, note=note))
-        value[group.label] = found.rows.to_dict("records")
-        lines += [f"{named(group.label)}: residual of {run} is beyond chance" for run in found.outliers]
-        lines += [*excluded_lines(group, result), *caveats(group, result)]
-    return Answer(tuple(tables), lines=tuple(lines), pictures=tuple(pictures), value=value)
+    result = fit_group(group.points, request)
+    found = diagnose(group.points, result)
+    rows = [diagnostic_row(row) for row in found.most_influential().to_dict("records")]
+    note = (
+        f"{named(group.label)}, law {request.law}, {result.n} runs. Influence: largest change of a "
+        "parameter, in standard errors, when the run is left out."
+    )
+    outliers = [f"{named(group.label)}: residual of {run} is beyond chance" for run in found.outliers]
+    return Answer(
+        (Table(f"{named(group.label)}: the runs that move {request.law} most", tuple(rows)),),
+        lines=(*outliers, *excluded_lines(group, result), *caveats(group, result)),
+        pictures=(draw("diagnostics", group, "residuals and influence", found.rows, note=note),),
+        value=found.rows.to_dict("records"),
+    )
 
 
 def excluded_lines(group: Group, result: "FitResult") -> list[str]:
@@ -250,32 +215,42 @@ def diagnostic_row(row: dict[Any, Any]) -> dict[str, Any]:
 
 def profile_answer(runs: "pd.DataFrame", request: FitRequest, parameter: str) -> Answer:
     """Hold one parameter at many values, re-solve the rest, and show how much worse the fit gets."""
-    from scalewright.fitting.profiles import profile_of
 
-    rows, pictures, value, any_open = [], [], {}, False
-    for group in grouped(runs, request):
-        result = fit_group(group.points, request)
-        found = profile_of(group.points, result, parameter)
-        open_low, open_high = not found.low > 0, math.isinf(found.high)
-        told = interval(None if open_low else found.low, found.high, 4)
-        any_open |= open_low or open_high
-        if found.identified:
-            shown = number(found.estimate, 4)
-        else:
-            shown, told = "-", told if told == "not identified" else f"{told}, not identified"
-        rows.append({"method": named(group.label), "value": shown, "profile interval": told})
-        pictures.append(profile_picture(group, request, found))
-        value[group.label] = {
-            "value": found.estimate,
-            "low": found.low,
-            "high": found.high,
-            "identified": found.identified,
-            "threshold": found.threshold,
-            "profile": found.frame().to_dict("records"),
-        }
-    note = "Open ends: within its range the parameter never makes the fit worse than chance allows."
-    table = Table(f"Profile of {parameter} ({request.law})", tuple(rows), (note,) if any_open else ())
-    return Answer((table,), pictures=tuple(pictures), value=value)
+    def profile_of_group(group: Group, request: FitRequest) -> Answer:
+        from scalewright.fitting.profiles import profile_of
+
+        found = profile_of(group.points, fit_group(group.points, request), parameter)
+        is_open = not found.low > 0 or math.isinf(found.high)
+        table = Table(title, (profile_row(group, found),), (OPEN_ENDS,) if is_open else ())
+        return Answer((table,), pictures=(profile_picture(group, request, found),), value=profile_json(found))
+
+    title = f"Profile of {parameter} ({request.law})"
+    answer = each_group(runs, request, profile_of_group)
+    rows = tuple(row for table in answer.tables for row in table.rows)
+    notes = tuple(dict.fromkeys(note for table in answer.tables for note in table.notes))
+    return replace(answer, tables=(Table(title, rows, notes),))
+
+
+OPEN_ENDS = "Open ends: within its range the parameter never makes the fit worse than chance allows."
+
+
+def profile_row(group: Group, found: "ProfileOfParameter") -> dict[str, Any]:
+    told = interval(found.low if found.low > 0 else None, found.high, 4)
+    if found.identified:
+        return {"method": named(group.label), "value": number(found.estimate, 4), "profile interval": told}
+    told = told if told == "not identified" else f"{told}, not identified"
+    return {"method": named(group.label), "value": "-", "profile interval": told}
+
+
+def profile_json(found: "ProfileOfParameter") -> dict[str, Any]:
+    return {
+        "value": found.estimate,
+        "low": found.low,
+        "high": found.high,
+        "identified": found.identified,
+        "threshold": found.threshold,
+        "profile": found.frame().to_dict("records"),
+    }
 
 
 def profile_picture(group: Group, request: FitRequest, found: "ProfileOfParameter") -> Picture:
@@ -287,35 +262,42 @@ def profile_picture(group: Group, request: FitRequest, found: "ProfileOfParamete
     return replace(drawn, name=f"{drawn.name}-{found.name}")
 
 
-def approaches_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:
+def approaches_of(group: Group, request: FitRequest) -> Answer:
     """Set the exponent of optimal parameters by envelope, isoFLOP parabolas and fitted law side by side."""
     from scalewright.fitting.agreement import approaches
 
-    tables, value, lines = [], {}, []
-    for group in grouped(runs, request):
-        found = approaches(group.points, level=request.level)
-        rows = [
-            {
-                "approach": row["approach"],
-                "law": row["law"],
-                "a of N* ~ C^a": f"{number(row['a'])} {interval(row['low'], row['high'])}",
-                "se": number(row["se"], 2),
-            }
-            for row in found.frame().to_dict("records")
-        ]
-        told = {None: "too few to test", True: "agree", False: "DISAGREE"}[found.agree]
-        note = f"{told} (chi-square p = {number(found.p_value, 2)}; lenient: the same runs stand behind all)"
-        tables.append(Table(f"{named(group.label)}: approaches 1, 2 and 3", tuple(rows), (note,)))
-        lines += [f"{named(group.label)}: {law} refused: {why}" for law, why in found.refused.items()]
-        value[group.label] = {"a": {law: vars(one) for law, one in found.a.items()}, "refused": found.refused,
-                              "p_value": found.p_value, "agree": found.agree}  # fmt: skip
-    return Answer(tuple(tables), lines=tuple(lines), value=value)
+    found = approaches(group.points, level=request.level)
+    rows = [
+        {
+            "approach": row["approach"],
+            "law": row["law"],
+            "a of N* ~ C^a": f"{number(row['a'])} {interval(row['low'], row['high'])}",
+            "se": number(row["se"], 2),
+        }
+        for row in found.frame().to_dict("records")
+    ]
+    told = {None: "too few to test", True: "agree", False: "DISAGREE"}[found.agree]
+    note = f"{told} (chi-square p = {number(found.p_value, 2)}; lenient: the same runs stand behind all)"
+    return Answer(
+        (Table(f"{named(group.label)}: approaches 1, 2 and 3", tuple(rows), (note,)),),
+        lines=tuple(f"{named(group.label)}: {law} refused: {why}" for law, why in found.refused.items()),
+        value={
+            "a": {law: vars(one) for law, one in found.a.items()},
+            "refused": found.refused,
+            "p_value": found.p_value,
+            "agree": found.agree,
+        },
+    )
+
+
+def by_group(answer_of: Callable[[Group, FitRequest], Answer]) -> Callable[["pd.DataFrame", FitRequest], Answer]:
+    return lambda runs, request: each_group(runs, request, answer_of)
 
 
 TRUST: dict[str, Callable[["pd.DataFrame", FitRequest], Answer]] = {
     "bootstrap": bootstrap_answer,
-    "specification-curve": specification_answer,
-    "rolling-origin": rolling_answer,
-    "diagnostics": diagnostics_answer,
-    "approaches": approaches_answer,
+    "specification-curve": by_group(specification_of),
+    "rolling-origin": by_group(rolling_of),
+    "diagnostics": by_group(diagnostics_of),
+    "approaches": by_group(approaches_of),
 }

@@ -9,8 +9,8 @@ import typer.core
 
 def laws() -> Iterable[str]:
     """List the laws, and the approaches that `fit --law` takes beside them."""
+    from scalewright.fitting.choices import APPROACHES
     from scalewright.fitting.laws import LAWS
-    from scalewright.fitting.optimum import APPROACHES
 
     return (*LAWS, *APPROACHES)
 
@@ -29,19 +29,19 @@ def from_table(module: str, table: str) -> Callable[[], Iterable[str]]:
 
 NAMES: dict[str, Callable[[], Iterable[str]]] = {
     "laws": laws,
-    "objectives": from_table("fitting.losses", "OBJECTIVES"),
-    "n_conventions": from_table("fitting.frame", "N_CONVENTIONS"),
-    "flop_conventions": from_table("fitting.frame", "FLOP_CONVENTIONS"),
-    "curves": from_table("fitting.curve", "CURVES"),
-    "settings": from_table("fitting.hyper", "SETTINGS"),
-    "assumed": from_table("fitting.design", "ASSUMED"),
+    "objectives": from_table("fitting.objectives", "OBJECTIVES"),
+    "n_conventions": from_table("fitting.choices", "N_CONVENTIONS"),
+    "flop_conventions": from_table("fitting.choices", "FLOP_CONVENTIONS"),
+    "curves": from_table("fitting.choices", "CURVES"),
+    "settings": from_table("fitting.choices", "SETTINGS"),
+    "assumed": from_table("fitting.choices", "ASSUMED"),
     "losses": from_table("orchestrator.analysis.fits", "LOSSES"),
     "held_out": from_table("orchestrator.analysis.fits", "HELD_OUT"),
     "executors": from_table("orchestrator.config.resources", "EXECUTORS"),
     "states": from_table("db.run_states", "STATES"),
-    "tables": from_table("orchestrator.sync.export_tables", "WRITERS"),
-    "points": from_table("orchestrator.sync.import_points", "NAMES"),
-    "token_rules": from_table("orchestrator.sync.import_points", "TOKEN_RULES"),
+    "tables": from_table("orchestrator.sync.table_files", "WRITERS"),
+    "points": from_table("orchestrator.sync.point_columns", "NAMES"),
+    "token_rules": from_table("orchestrator.sync.point_columns", "TOKEN_RULES"),
 }
 
 

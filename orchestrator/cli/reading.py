@@ -78,7 +78,7 @@ def runs(
     """List runs. Example: scalewright runs experiments.yaml --where "n_params < 1e8 and loss < 3" --sort loss_nats"""
     from scalewright.db import frames
     from scalewright.orchestrator.cli.selection import meant, open_study
-    from scalewright.orchestrator.sync.export_tables import write_table
+    from scalewright.orchestrator.sync.table_files import write_table
 
     one_format(as_json, as_csv, parquet is not None)
     reading = open_study(None if everything else meant(place))

@@ -1,36 +1,10 @@
 """What leaves the database: flat tables that others can refit, and copies of the whole."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from scalewright.db.engine import Database, open_database
 from scalewright.orchestrator.errors import UserError
-from scalewright.orchestrator.files import replacing
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-SQLITE_ENDINGS = (".sqlite", ".sqlite3", ".db")
-
-
-def write_csv(frame: "pd.DataFrame", path: Path) -> None:
-    frame.to_csv(path, index=False)
-
-
-def write_parquet(frame: "pd.DataFrame", path: Path) -> None:
-    frame.to_parquet(path, index=False)
-
-
-def write_jsonl(frame: "pd.DataFrame", path: Path) -> None:
-    frame.to_json(path, orient="records", lines=True)
-
-
-WRITERS: dict[str, Callable[["pd.DataFrame", Path], None]] = {
-    ".csv": write_csv,
-    ".parquet": write_parquet,
-    ".jsonl": write_jsonl,
-}
+from scalewright.orchestrator.sync.table_files import SQLITE_ENDINGS, write_table
 
 
 def export(db: Database, experiment: str | None, target: Path) -> str:
@@ -45,16 +19,6 @@ def export(db: Database, experiment: str | None, target: Path) -> str:
     frame = final_losses(db, experiment)
     write_table(frame, target)
     return f"{target}: {len(frame)} runs, {len(frame.columns)} columns"
-
-
-def write_table(frame: "pd.DataFrame", target: Path) -> None:
-    """Write a frame under a temporary name and rename it, by the ending of the target's name."""
-    write = WRITERS.get(target.suffix)
-    if write is None:
-        known = ", ".join([*WRITERS, *SQLITE_ENDINGS])
-        raise UserError(f"{target}: unknown file format (endings: {known})")
-    with replacing(target) as unfinished:
-        write(frame, unfinished)
 
 
 def export_database(db: Database, target: Path) -> str:

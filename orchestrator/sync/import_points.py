@@ -25,17 +25,18 @@ from scalewright.orchestrator.sync.point_cells import (
     read_whole,
 )
 from scalewright.orchestrator.sync.point_checks import named, suspicions
+from scalewright.orchestrator.sync.point_columns import (
+    AMOUNTS,
+    MOVING,
+    NAMES,
+    POSITIVE,
+    REQUIRED,
+    TOKEN_RULES,
+    WHOLE,
+    WORDS,
+)
 from scalewright.orchestrator.sync.point_files import Row, read_rows
 
-AMOUNTS = ("n_params", "n_params_total", "n_tokens", "unique_tokens", "batch_tokens")
-NUMBERS = ("flops", "loss", "bits_per_byte", "lr_peak")
-WHOLE = ("step", "seed")
-WORDS = ("method", "gate", "label", "size", "budget", "run")
-NAMES = (*AMOUNTS, *NUMBERS, *WHOLE, *WORDS, "holdout")
-REQUIRED = ("n_params", "loss")
-POSITIVE = (*AMOUNTS, *NUMBERS)
-MOVING = ("step", "n_tokens", "flops", "loss", "bits_per_byte")  # what changes while a run goes on
-TOKEN_RULES = {"6ND": lambda values: values["flops"] / (6 * values["n_params"])}
 PAIR = re.compile(r'\s*([^=,]+?)\s*=\s*(?:"([^"]*)"|([^,]*))\s*(?:,|$)')
 EXPORTED = {"run_id", "loss_nats", "label"}  # the columns by which a file of `export` is known
 MOST_SHOWN = 5

@@ -1,19 +1,17 @@
 """What a table offers, help and pages name; what help and pages name exists. A new entry needs no new test."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import typer
 
 from scalewright.db.run_states import STATES
-from scalewright.fitting.curve import CURVES
-from scalewright.fitting.design import ASSUMED
-from scalewright.fitting.frame import FLOP_CONVENTIONS, N_CONVENTIONS
-from scalewright.fitting.hyper import SETTINGS
+from scalewright.fitting.choices import APPROACHES, ASSUMED, CURVES, FLOP_CONVENTIONS, N_CONVENTIONS, SETTINGS
 from scalewright.fitting.laws import LAWS
-from scalewright.fitting.losses import OBJECTIVES
-from scalewright.fitting.optimum import APPROACHES
+from scalewright.fitting.objectives import OBJECTIVES
 from scalewright.models.gating import GATES
 from scalewright.models.inits import INITS
 from scalewright.models.methods import METHODS
@@ -25,8 +23,8 @@ from scalewright.orchestrator.config.experiment import MIRRORS
 from scalewright.orchestrator.config.rates import RATE_RULES
 from scalewright.orchestrator.config.recipes import OPTIMIZERS, PRECISIONS, RECIPES
 from scalewright.orchestrator.config.resources import EXECUTORS
-from scalewright.orchestrator.sync.export_tables import WRITERS
-from scalewright.orchestrator.sync.import_points import NAMES, TOKEN_RULES
+from scalewright.orchestrator.sync.point_columns import NAMES, TOKEN_RULES
+from scalewright.orchestrator.sync.table_files import WRITERS
 from scalewright.orchestrator.train.groups import DECAY
 from scalewright.orchestrator.train.schedules import SCHEDULES
 
@@ -98,9 +96,27 @@ def test_help_names_every_entry_of_the_table(verb, parameter):
 def test_a_new_law_is_in_the_help_of_fit_without_another_line(monkeypatch, capsys):
     from scalewright.orchestrator.cli import run
 
-    monkeypatch.setitem(LAWS, "bent", LAWS["power"])
+    monkeypatch.setitem(LAWS.targets, "bent", LAWS.targets["power"])
     assert run(["fit", "--help"]) == 0
     assert "bent" in names_in(capsys.readouterr().out)
+
+
+HEAVY = ("numpy", "scipy", "pandas", "matplotlib", "sqlalchemy", "torch", "lightning", "pyarrow", "tokenizers")
+PRINT_EVERY_HELP = """
+import sys, typer
+from scalewright.orchestrator.cli import app
+def walk(command):
+    command.get_help(typer.Context(command))
+    for inner in getattr(command, "commands", {}).values():
+        walk(inner)
+walk(typer.main.get_command(app))
+print(*sys.modules)
+"""
+
+
+def test_no_help_imports_a_heavy_package():
+    done = subprocess.run([sys.executable, "-c", PRINT_EVERY_HELP], capture_output=True, text=True, check=True)
+    assert sorted(set(done.stdout.split()) & set(HEAVY)) == []
 
 
 def test_no_help_lists_the_names_of_a_table_by_hand():

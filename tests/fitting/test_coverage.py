@@ -7,10 +7,11 @@ import pytest
 from planted_laws import TRUTH, chinchilla
 
 from scalewright.fitting.laws import LAWS
-from scalewright.fitting.losses import OBJECTIVES
+from scalewright.fitting.objectives import OBJECTIVES
+from scalewright.fitting.robust import Scores, robust_covariance
 from scalewright.fitting.solver import minimise
 from scalewright.fitting.threads import one_thread
-from scalewright.fitting.uncertainty import delta_covariance, noise_of, t_quantile
+from scalewright.fitting.uncertainty import noise_of, t_quantile
 
 SHAPES = {15: (5, 3), 35: (7, 5), 72: (9, 8)}
 N_REPLICATES = 1000  # standard error of a coverage near .95: .007
@@ -43,7 +44,8 @@ def fit_all(problem, observed, objective):
 
 
 @pytest.mark.parametrize("n_runs", SHAPES)
-def test_the_default_interval_covers_between_93_and_97_percent(n_runs):
+def test_under_equal_scatter_its_interval_covers_95_percent_and_the_default_no_less(n_runs):
+    """The default allows for unequal scatter as well, which costs width here: it has no upper end to keep."""
     objective = OBJECTIVES["huber"]
     problem, observed = simulated(n_runs, noise=0.005, seed=n_runs)
     truth = np.array([np.log(TRUTH[n]) if n in "EAB" else TRUTH[n] for n in problem.names])
@@ -55,14 +57,19 @@ def test_the_default_interval_covers_between_93_and_97_percent(n_runs):
     )
     with one_thread():
         fitted = fit_all(problem, observed, objective)
-    inside = np.zeros((N_REPLICATES, 6), dtype=bool)
+    inside = np.zeros((2, N_REPLICATES, 6), dtype=bool)
     for row, theta in enumerate(fitted):
         predicted, jacobian = problem.predict(theta)
-        noise = noise_of(predicted - observed[row], 5, objective)
-        covariance = problem.to_raw @ delta_covariance(jacobian, np.ones(5, bool), noise) @ problem.to_raw.T
+        residuals = predicted - observed[row]
+        noise = noise_of(residuals, 5, objective)
+        robust = robust_covariance(Scores(jacobian, np.ones(n_runs), residuals, objective), noise, 0.95)
         error = problem.to_raw @ theta - truth
         t = t_quantile(0.95, noise.df)
-        inside[row, :5] = np.abs(error) < t * np.sqrt(np.diag(covariance))
-        inside[row, 5] = abs(to_a @ error) < t * np.sqrt(to_a @ covariance @ to_a)
-    coverage = inside.mean(axis=0)
-    assert (coverage > 0.93).all() and (coverage < 0.97).all(), dict(zip([*problem.names, "a"], coverage, strict=True))
+        for k, theta_covariance in enumerate((robust.equal, robust.covariance)):
+            covariance = problem.to_raw @ theta_covariance @ problem.to_raw.T
+            inside[k, row, :5] = np.abs(error) < t * np.sqrt(np.diag(covariance))
+            inside[k, row, 5] = abs(to_a @ error) < t * np.sqrt(to_a @ covariance @ to_a)
+    equal, default = inside.mean(axis=1)
+    names = [*problem.names, "a"]
+    assert (equal > 0.93).all() and (equal < 0.97).all(), dict(zip(names, equal, strict=True))
+    assert (default > 0.93).all(), dict(zip(names, default, strict=True))

@@ -11,11 +11,11 @@ from planted_laws import TRUE_SPEEDUP, chinchilla, grid, small_study
 
 from scalewright.fitting.bootstrap import bootstrap
 from scalewright.fitting.errors import FittingError
-from scalewright.fitting.fit import fit, fit_each
+from scalewright.fitting.fit import fit
 from scalewright.fitting.frame import check_points
 from scalewright.fitting.frontier import exponents, frontier
 from scalewright.fitting.laws import LAWS
-from scalewright.fitting.losses import OBJECTIVES
+from scalewright.fitting.objectives import OBJECTIVES
 from scalewright.fitting.profiles import profile_of
 from scalewright.fitting.result import interval_text
 
@@ -128,9 +128,8 @@ def test_unknown_words_and_bad_numbers_are_refused(kwargs):
 
 @pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
 def test_the_demo_grid_says_what_it_does_not_identify_instead_of_five_numbers(seeds):
-    results = fit_each(small_study(seeds, noise=0.006))
-    assert set(results) == {"base", "fast", "same"}
-    for result in results.values():
+    for _, runs in small_study(seeds, noise=0.006).groupby("label"):
+        result = fit(runs)
         assert not result.identified
         assert any("do not identify" in w for w in result.warnings)
         open_ended = [p for p in result.params.values() if p.one_sided]

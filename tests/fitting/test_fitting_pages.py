@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
+from scalewright.fitting.choices import APPROACHES
 from scalewright.fitting.laws import LAWS
-from scalewright.fitting.losses import OBJECTIVES
-from scalewright.fitting.optimum import APPROACHES
+from scalewright.fitting.objectives import OBJECTIVES
 
 DOCS = Path(__file__).parents[2] / "docs"
 

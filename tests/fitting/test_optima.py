@@ -10,9 +10,10 @@ from planted_laws import chinchilla, grid
 from scipy import stats
 
 from scalewright.fitting.agreement import approaches
+from scalewright.fitting.choices import APPROACHES
 from scalewright.fitting.errors import FittingError
 from scalewright.fitting.frame import check_points
-from scalewright.fitting.optimum import APPROACHES, fit_optimum, flop_levels, pareto, valley
+from scalewright.fitting.optimum import fit_optimum, flop_levels, pareto, valley
 
 TRUE_A = 0.37 / 0.72
 
@@ -57,7 +58,7 @@ def curve(shape, n=6):
     ("runs", "why"),
     [
         (curve(lambda x: 1 - 0.3 * x**2), "not positive: no minimum"),
-        (curve(lambda x: 1 + 0.3 * (x - 3) ** 2), "not bracketed"),
+        (curve(lambda x: 1 + 0.1 * (x - 3) ** 2), "not bracketed"),
         (curve(lambda x: 1 + 0.3 * x**2, n=3), "3 sizes, needs 4"),
     ],
 )

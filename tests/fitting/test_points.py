@@ -5,8 +5,9 @@ import pandas as pd
 import pytest
 from planted_laws import grid
 
+from scalewright.fitting.choices import FLOP_CONVENTIONS, N_CONVENTIONS
 from scalewright.fitting.errors import FittingError
-from scalewright.fitting.frame import FLOP_CONVENTIONS, N_CONVENTIONS, PointRules, check_points
+from scalewright.fitting.frame import PointRules, check_points
 
 
 def reasons(points):

@@ -16,7 +16,7 @@ from planted_laws import TRUTH, chinchilla, grid, small_study
 from scalewright.fitting.errors import FittingError
 from scalewright.fitting.fit import fit
 from scalewright.fitting.laws import LAWS
-from scalewright.fitting.losses import OBJECTIVES
+from scalewright.fitting.objectives import OBJECTIVES
 from scalewright.fitting.problem import MANY
 from scalewright.fitting.solver import Box, Local, Patience, minimise
 

@@ -12,7 +12,7 @@ from scalewright.fitting.extrapolation import LAST_VALUE, PURE_POWER, rolling_or
 from scalewright.fitting.fit import fit
 from scalewright.fitting.forecast import best_law, forecast
 from scalewright.fitting.frame import check_points
-from scalewright.fitting.losses import OBJECTIVES
+from scalewright.fitting.objectives import OBJECTIVES
 from scalewright.fitting.profiles import profile_of
 from scalewright.fitting.specification import EXCLUSIONS, specification_curve
 

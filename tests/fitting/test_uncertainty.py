@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from scalewright.fitting.losses import OBJECTIVES, loss_terms
+from scalewright.fitting.losses import loss_terms
+from scalewright.fitting.objectives import OBJECTIVES
+from scalewright.fitting.robust import Scores, robust_covariance
 from scalewright.fitting.uncertainty import (
     Noise,
-    delta_covariance,
     noise_of,
     pair_weights,
     profile_threshold,
@@ -57,17 +58,14 @@ def test_noise_of_huber_is_less_efficient_by_the_ratio_of_its_moments():
     assert scaled.sigma == pytest.approx(robust_scale(residuals[::50], 80 - 20 * (2 - ratio)), rel=1e-6)
 
 
-def test_the_covariance_is_that_of_normal_equations_and_of_the_sandwich():
+@pytest.mark.parametrize("factor", [np.ones(12), np.linspace(1, 3, 12)])
+def test_the_covariance_under_equal_scatter_is_the_sandwich_and_without_factors_that_of_normal_equations(factor):
     rng = np.random.default_rng(1)
-    jacobian, noise = rng.normal(size=(12, 3)) * [1.0, 50.0, 1.0], Noise(0.1, 0.2, 9, 0.01)
-    free = np.array([True, True, False])
-    kept = jacobian[:, :2]
-    plain = delta_covariance(jacobian, free, noise)
-    assert plain[:2, :2] == pytest.approx(0.04 * np.linalg.inv(kept.T @ kept)) and not plain[2].any()
-    weight = rng.uniform(1, 3, 12)
-    bread = np.linalg.inv(kept.T @ (weight[:, None] * kept))
-    sandwich = 0.04 * bread @ (kept.T @ ((weight**2)[:, None] * kept)) @ bread
-    assert delta_covariance(jacobian, free, noise, weight)[:2, :2] == pytest.approx(sandwich)
+    jacobian, noise = rng.normal(size=(12, 2)) * [1.0, 50.0], Noise(0.1, 0.2, 9, 0.01)
+    bread = np.linalg.inv(jacobian.T @ (factor[:, None] * jacobian))
+    sandwich = 0.04 * bread @ (jacobian.T @ ((factor**2)[:, None] * jacobian)) @ bread
+    found = robust_covariance(Scores(jacobian, factor, 0.1 * rng.normal(size=12), HUBER), noise, 0.95)
+    assert found.equal == pytest.approx(sandwich)
 
 
 def test_the_threshold_of_a_profile_is_half_of_t_squared_in_its_unit():

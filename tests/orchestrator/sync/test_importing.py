@@ -15,7 +15,8 @@ from scalewright.fitting.fit import fit
 from scalewright.orchestrator.analysis.settings import with_settings
 from scalewright.orchestrator.errors import Partial, UserError
 from scalewright.orchestrator.study import Study
-from scalewright.orchestrator.sync.import_points import NAMES, Asked, import_file, parse_columns, parse_units
+from scalewright.orchestrator.sync.import_points import Asked, import_file, parse_columns, parse_units
+from scalewright.orchestrator.sync.point_columns import NAMES
 
 POINTS = "Model Size,Training FLOP,loss\n1e6,6e15,3.5\n2e6,1.2e16,3.25\n4e6,2.4e16,3.0\n"
 

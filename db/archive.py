@@ -53,6 +53,7 @@ def readable_address(path: Path, try_to_read: Callable[[str], object]) -> str:
 
 
 def address_of(path: Path, mode: str = "ro") -> str:
+    """Return the URI by which sqlite3 opens a file; mode `ro` never makes one."""
     return f"{path.as_uri()}?mode={mode}"
 
 

@@ -62,7 +62,7 @@ def first_row(connection: Connection, part: JournalPart, numbers: dict[str, int]
     row |= {"cluster": words(job.get("cluster")), "job_id": words(job.get("job_id"))}
     row |= {"restart": whole(job.get("restart")), "array_task": whole(job.get("array_task"))}
     row |= {"resume_step": whole(start.get("resume_step")) or 0, "resume_tokens": whole(start.get("resume_tokens"))}
-    code, environment = code_row(mapping(start.get("code"))), environment_row(mapping(start.get("environment")))
+    code, environment = _code_row(mapping(start.get("code"))), _environment_row(mapping(start.get("environment")))
     row["code_id"] = content_number(connection, schema.codes, code, numbers)
     row["environment_id"] = content_number(connection, schema.environments, environment, numbers)
     return row
@@ -124,23 +124,24 @@ def content_number(connection: Connection, table: Table, row: dict[str, Any], nu
     return numbers[place]
 
 
-def code_row(code: Mapping[str, Any]) -> dict[str, Any]:
+def _code_row(code: Mapping[str, Any]) -> dict[str, Any]:
     dirty = code.get("dirty")
     known = {"code_commit": words(code.get("commit")), "dirty": dirty if isinstance(dirty, bool) else None}
-    return {**hashed(code), **known, "snapshot": words(code.get("snapshot"))}
+    return {**_hashed(code), **known, "snapshot": words(code.get("snapshot"))}
 
 
-def environment_row(environment: Mapping[str, Any]) -> dict[str, Any]:
+def _environment_row(environment: Mapping[str, Any]) -> dict[str, Any]:
     named = {name: words(environment.get(name)) for name in ("device", "cpu", "python", "torch", "lightning")}
-    return {**hashed(environment), **named, "threads": whole(environment.get("threads"))}
+    return {**_hashed(environment), **named, "threads": whole(environment.get("threads"))}
 
 
-def hashed(content: Mapping[str, Any]) -> dict[str, Any]:
+def _hashed(content: Mapping[str, Any]) -> dict[str, Any]:
     text = to_json(content)
     return {"content": text, "content_hash": hashlib.sha256(text.encode()).hexdigest()}
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
+    """Return a value that is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 

@@ -24,7 +24,7 @@ def insert_metrics(connection: Connection, table: str, rows: Sequence[Row], *, a
     if not rows:
         return
     if connection.dialect.name == "postgresql":
-        copy_rows(connection, table, rows, all_new=all_new)
+        _copy_rows(connection, table, rows, all_new=all_new)
         return
     columns = COLUMNS[table]
     marks = ", ".join("?" * len(columns))
@@ -32,7 +32,7 @@ def insert_metrics(connection: Connection, table: str, rows: Sequence[Row], *, a
     connection.exec_driver_sql(statement, rows)
 
 
-def copy_rows(connection: Connection, table: str, rows: Sequence[Row], *, all_new: bool) -> None:
+def _copy_rows(connection: Connection, table: str, rows: Sequence[Row], *, all_new: bool) -> None:
     if all_new:
         send(connection, table, table, rows)
         return
@@ -65,6 +65,7 @@ def binary_blocks(columns: Sequence[str], rows: Sequence[Row]) -> list[bytes]:
 
 
 def block(columns: Sequence[str], numbers: Any, *, has_value: bool) -> bytes:
+    """Return rows in PostgreSQL's binary COPY format; without has_value the column `value` is NULL."""
     layout: list[tuple[str, str]] = [("n_columns", ">i2")]
     for name in columns:
         layout.append((f"{name}_bytes", ">i4"))

@@ -32,9 +32,11 @@ class Amount(TypeDecorator[float]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Return a 64-bit integer for SQLite, double precision for others."""
         return dialect.type_descriptor(BigInteger() if dialect.name == "sqlite" else Double())
 
     def process_result_value(self, value: float | None, dialect: Dialect) -> float | None:
+        """Return a whole number as int, another as it is."""
         return value if value is None or value % 1 else int(value)
 
 

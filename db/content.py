@@ -33,7 +33,7 @@ def content_hash(db: Database) -> str:
 def measured_lines(connection: Connection, run: int) -> Iterator[bytes]:
     """Yield everything measured of one run, in an order that depends on the content alone."""
     for name in PER_RUN:
-        yield from row_lines(connection, name, run)
+        yield from _row_lines(connection, name, run)
     for table in (schema.metrics, schema.layer_metrics):
         yield from series_lines(connection, table, run)
     for described in (schema.codes, schema.environments):
@@ -44,7 +44,7 @@ def measured_lines(connection: Connection, run: int) -> Iterator[bytes]:
             yield f"{described.name} {row[0]} {row[1]}\n".encode()
 
 
-def row_lines(connection: Connection, name: str, run: int) -> Iterable[bytes]:
+def _row_lines(connection: Connection, name: str, run: int) -> Iterable[bytes]:
     table = schema.METADATA.tables[name]
     columns = [column for column in table.c if column.name not in SURROGATES]
     query = select(*columns).where(table.c.run == run)

@@ -27,7 +27,7 @@ def copy_database(source: Database, target: Database) -> dict[str, int]:
     with source.read() as reading, target.write() as writing:
         for table in schema.METADATA.sorted_tables:
             if table.name not in LEFT_OUT:
-                counts[table.name] = copy_table(reading, writing, table)
+                counts[table.name] = _copy_table(reading, writing, table)
         if target.dialect == "postgresql":
             continue_numbers(writing)
     if content_hash(source) != content_hash(target):
@@ -35,7 +35,7 @@ def copy_database(source: Database, target: Database) -> dict[str, int]:
     return counts
 
 
-def copy_table(reading: Connection, writing: Connection, table: Table) -> int:
+def _copy_table(reading: Connection, writing: Connection, table: Table) -> int:
     n_copied = 0
     for rows in batches_of(reading, table):
         if table.name in COLUMNS:
@@ -65,4 +65,5 @@ def continue_numbers(connection: Connection) -> None:
 
 
 def n_rows(connection: Connection, table: Table) -> int:
+    """Count the rows of a table."""
     return int(connection.execute(select(func.count()).select_from(table)).scalar_one())

@@ -47,6 +47,7 @@ class Database:
 
     @property
     def dialect(self) -> str:
+        """`sqlite` or `postgresql`."""
         return self.engine.dialect.name
 
     @property
@@ -108,6 +109,7 @@ class Database:
             self._pid[0] = os.getpid()
 
     def close(self) -> None:
+        """Close every connection; the next use opens them again."""
         self.engine.dispose()
 
 
@@ -149,7 +151,7 @@ def open_archive(path: Path, why: str) -> Database:
     address = readable_address(path, try_to_read)
     words = f"{why}; {READS_ONLY}"
     url = URL.create("sqlite", database=str(path))
-    database = Database(sqlite_engine(path, True, address), url, words, words)
+    database = Database(_sqlite_engine(path, True, address), url, words, words)
     with explained(database):
         require_version(database, may_create=False)
     return database
@@ -185,7 +187,7 @@ def connect(url_or_path: str | Path, *, read_only: bool = False, create: bool = 
     """Make the engine without looking at the schema."""
     url = parse_url(str(url_or_path))
     if url.get_backend_name() == "postgresql":
-        return Database(postgresql_engine(url, read_only), url)
+        return Database(_postgresql_engine(url, read_only), url)
     path = Path(str(url.database))
     if not path.exists() and not create:
         raise DbError(f"{path}: no such database (it is made by: scalewright plan experiments.yaml)")
@@ -194,7 +196,7 @@ def connect(url_or_path: str | Path, *, read_only: bool = False, create: bool = 
         raise DbError(f"{path}: its {len(os.fsencode(path))} bytes are more than SQLite takes as a path; {instead}")
     if create and not path.parent.is_dir():
         raise DbError(f"{path.parent}: no such folder for the database")
-    return Database(sqlite_engine(path, read_only), url, network_notice(path))
+    return Database(_sqlite_engine(path, read_only), url, _network_notice(path))
 
 
 def parse_url(text_: str) -> URL:
@@ -221,14 +223,14 @@ def name_of(url: URL) -> str:
     return url.difference_update_query(SECRETS).render_as_string(hide_password=True)
 
 
-def network_notice(path: Path) -> str:
+def _network_notice(path: Path) -> str:
     if not is_network(path):
         return ""
     kind = filesystem_type(path)
     return f"{path} is on a network mount ({kind}): no write-ahead log there, so readers wait while sync writes"
 
 
-def sqlite_engine(path: Path, read_only: bool, address: str = "") -> Engine:
+def _sqlite_engine(path: Path, read_only: bool, address: str = "") -> Engine:
     address = address or address_of(path, "ro" if read_only else "rwc")
 
     def make_connection() -> sqlite3.Connection:
@@ -268,7 +270,7 @@ def prepare_sqlite(connection: sqlite3.Connection, path: Path, wanted: str | Non
     connection.execute("PRAGMA wal_autocheckpoint = 0")
 
 
-def postgresql_engine(url: URL, read_only: bool) -> Engine:
+def _postgresql_engine(url: URL, read_only: bool) -> Engine:
     options: dict[str, Any] = {"connect_timeout": 10, "application_name": "scalewright"}
     if read_only:
         options["options"] = "-c default_transaction_read_only=on"

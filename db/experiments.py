@@ -73,13 +73,13 @@ def contents_of(db: Database, name: str) -> Contents:
         number = experiment_numbers(connection, name)[0]
         links = linked(connection, number)
         fits = connection.execute(select(schema.fits.c.fit_id).where(schema.fits.c.experiment == name)).all()
-        elsewhere = shared_runs(connection, number)
+        elsewhere = _shared_runs(connection, number)
     own = [row.run_id for row in links if row.run not in elsewhere]
     shared = [row.run_id for row in links if row.run in elsewhere]
     return Contents(own, shared, [row.run_id for row in links if row.state in IN_A_JOB], len(fits))
 
 
-def shared_runs(connection: Connection, experiment_id: int) -> set[int]:
+def _shared_runs(connection: Connection, experiment_id: int) -> set[int]:
     links = schema.experiment_runs
     mine = select(links.c.run).where(links.c.experiment_id == experiment_id)
     others = select(links.c.run).where(links.c.experiment_id != experiment_id, links.c.run.in_(mine))
@@ -96,12 +96,12 @@ def remove_experiment(db: Database, name: str, run_ids: Sequence[str]) -> None:
         connection.execute(update(known).where(known.c.experiment_id == number).values(revision_id=None))
         connection.execute(delete(revisions).where(revisions.c.experiment_id == number))
         connection.execute(delete(known).where(known.c.experiment_id == number))
-        remove_with_members(connection, schema.fits, schema.fit_runs, "fit_id", name)
-        remove_with_members(connection, schema.figures, schema.figure_inputs, "figure_id", name)
+        _remove_with_members(connection, schema.fits, schema.fit_runs, "fit_id", name)
+        _remove_with_members(connection, schema.figures, schema.figure_inputs, "figure_id", name)
         remove_runs(connection, run_ids)
 
 
-def remove_with_members(connection: Connection, table: Any, members: Any, key: str, experiment: str) -> None:
+def _remove_with_members(connection: Connection, table: Any, members: Any, key: str, experiment: str) -> None:
     ids = select(table.c[key]).where(table.c.experiment == experiment)
     connection.execute(delete(members).where(members.c[key].in_(ids)))
     connection.execute(delete(table).where(table.c.experiment == experiment))
@@ -136,5 +136,6 @@ def leftover_runs(db: Database) -> list[str]:
 
 
 def drop_runs(db: Database, run_ids: Sequence[str]) -> None:
+    """Delete runs with all that was measured of them, in one transaction."""
     with db.write() as connection:
         remove_runs(connection, run_ids)

@@ -136,6 +136,7 @@ def as_named_last(query: Select[Any], view: Any) -> Select[Any]:
 
 
 def order_of(sort: Sequence[str], names: Sequence[str]) -> list[Any]:
+    """Return the ORDER BY of column names, `-name` descending, NULL last; raises DbError for an unknown one."""
     order = []
     for key in sort:
         chosen: ColumnElement[Any] = column(column_name(key.removeprefix("-"), names))
@@ -222,7 +223,7 @@ def curves(db: Database, run_ids: Iterable[str], metric: str = "loss_nats") -> p
     wanted = list(dict.fromkeys(run_ids))
     with db.read() as connection:
         key = metric_key(connection, metric)
-        numbers = {row.run: row for row in connection.execute(run_batches(wanted))}
+        numbers = {row.run: row for row in connection.execute(_run_batches(wanted))}
         metrics = schema.metrics.c
         query = select(metrics.run, metrics.step, metrics.value).where(
             metrics.run.in_(list(numbers)), metrics.key == key
@@ -251,7 +252,7 @@ def layer_values(db: Database, run_ids: Iterable[str], metrics: Iterable[str]) -
         return to_frame(connection.execute(query)).rename(columns={"name": "metric"})
 
 
-def run_batches(run_ids: Sequence[str]) -> Select[Any]:
+def _run_batches(run_ids: Sequence[str]) -> Select[Any]:
     runs_ = schema.runs.c
     return select(runs_.run, runs_.run_id, runs_.batch_tokens).where(runs_.run_id.in_(run_ids))
 
@@ -331,10 +332,12 @@ def fits(db: Database, experiment: str | None = None) -> pd.DataFrame:
 
 
 def column_names(connection: Connection, view: str) -> list[str]:
+    """List the columns of a view or table."""
     return list(connection.execute(text(f"SELECT * FROM {view} LIMIT 0")).keys())
 
 
 def read(db: Database, query: str, parameters: dict[str, Any] | None = None) -> pd.DataFrame:
+    """Return what a query gives as a frame."""
     with db.read() as connection:
         return to_frame(connection.execute(text(query), parameters or {}))
 
@@ -347,6 +350,7 @@ def to_frame(result: Result[Any]) -> pd.DataFrame:
 
 
 def typed(name: str, values: Sequence[Any]) -> Any:
+    """Return a column's values in the kind that its name has in the schema."""
     kind = KINDS.get(name)
     if isinstance(kind, Boolean):
         return np.array(values, dtype=bool) if None not in values else np.array(values, dtype=object)
@@ -370,11 +374,11 @@ def run_record(db: Database, run_id: str) -> dict[str, Any]:
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of a frame as mappings of Python values; missing text is None, a missing number stays NaN."""
-    columns = [without_nan(frame[name]) for name in frame.columns]
+    columns = [_without_nan(frame[name]) for name in frame.columns]
     return [dict(zip(frame.columns, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def without_nan(column: "pd.Series[Any]") -> list[Any]:
+def _without_nan(column: "pd.Series[Any]") -> list[Any]:
     values = column.tolist()
     return values if column.dtype.kind in "biuf" else [None if value != value else value for value in values]
 

@@ -40,9 +40,9 @@ def apply_parts(connection: Connection, parts: Sequence[JournalPart]) -> set[int
     before = {key: row["last_step"] for key, row in attempts.items()}
     note_attempts(connection, parts, attempts)
     store_series(connection, parts, attempts, before)
-    store_places(connection, schema.evaluations, ["run", "split", "step"], evaluations_of(parts, attempts))
-    store_places(connection, schema.checkpoints, ["run", "step"], checkpoints_of(parts, attempts))
-    store_attempts(connection, attempts)
+    store_places(connection, schema.evaluations, ["run", "split", "step"], _evaluations_of(parts, attempts))
+    store_places(connection, schema.checkpoints, ["run", "step"], _checkpoints_of(parts, attempts))
+    _store_attempts(connection, attempts)
     store_offsets(connection, parts)
     return touched
 
@@ -57,6 +57,7 @@ def attempts_of(connection: Connection, runs: Iterable[int]) -> Attempts:
 
 
 def batches(values: Sequence[int]) -> Iterable[Sequence[int]]:
+    """Split values into parts of BATCH at most."""
     return (values[i : i + BATCH] for i in range(0, len(values), BATCH))
 
 
@@ -126,11 +127,11 @@ def are_new(parts: Sequence[JournalPart], before: Mapping[tuple[int, int], int |
     return True
 
 
-def evaluations_of(parts: Sequence[JournalPart], attempts: Attempts) -> list[dict[str, Any]]:
+def _evaluations_of(parts: Sequence[JournalPart], attempts: Attempts) -> list[dict[str, Any]]:
     return [row for part in parts if part.evaluations for row in own_places(part.evaluations, part, attempts)]
 
 
-def checkpoints_of(parts: Sequence[JournalPart], attempts: Attempts) -> list[dict[str, Any]]:
+def _checkpoints_of(parts: Sequence[JournalPart], attempts: Attempts) -> list[dict[str, Any]]:
     return [row for part in parts if part.checkpoints for row in own_places(part.checkpoints, part, attempts)]
 
 
@@ -151,7 +152,7 @@ def store_places(connection: Connection, table: Table, keys: list[str], rows: li
     connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed, where=is_newer), rows)
 
 
-def store_attempts(connection: Connection, attempts: Attempts) -> None:
+def _store_attempts(connection: Connection, attempts: Attempts) -> None:
     names = [column.name for column in schema.attempts.c if column.name not in ("run", "attempt")]
     upsert(connection, schema.attempts, list(attempts.values()), ["run", "attempt"], change=names)
 

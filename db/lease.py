@@ -50,10 +50,10 @@ def is_alive(holder: str, expires_at: float, asker: Owner, now: float) -> bool:
     if not now < expires_at <= now + 2 * LEASE_S:
         return False
     host, pid, _ = holder.split(" ")
-    return host != asker.host or process_exists(int(pid))
+    return host != asker.host or _process_exists(int(pid))
 
 
-def process_exists(pid: int) -> bool:
+def _process_exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -72,5 +72,6 @@ def renew(connection: Connection, owner: Owner) -> None:
 
 
 def release(db: Database, owner: Owner) -> None:
+    """Give the lease up; nothing happens where another owner holds it."""
     with db.write() as connection:
         connection.execute(delete(leases).where((leases.c.name == NAME) & (leases.c.owner == str(owner))))

@@ -24,7 +24,7 @@ class Finding:
 def check(db: Database) -> list[Finding]:
     """Look for damage and for what a person should know; changes nothing."""
     with db.read() as connection:
-        found = check_sqlite(connection) if db.dialect == "sqlite" else []
+        found = _check_sqlite(connection) if db.dialect == "sqlite" else []
         n_bad = n_rows(connection, schema.ingest_errors)
         orphans = (
             select(func.count())
@@ -41,7 +41,7 @@ def check(db: Database) -> list[Finding]:
     return found
 
 
-def check_sqlite(connection: Connection) -> list[Finding]:
+def _check_sqlite(connection: Connection) -> list[Finding]:
     problems = [str(row[0]) for row in connection.execute(text("PRAGMA integrity_check(20)"))]
     broken = connection.execute(text("PRAGMA foreign_key_check")).fetchall()
     mode = connection.execute(text("PRAGMA journal_mode")).scalar_one()
@@ -60,7 +60,7 @@ def stats(db: Database) -> list[dict[str, Any]]:
     listed = [
         {"table": name, "n_rows": n, "bytes": sizes.get(name)} for name, n in sorted(rows, key=lambda row: -row[1])
     ]
-    return [*listed, {"table": "(everything)", "n_rows": sum(n for _, n in rows), "bytes": total_bytes(db, sizes)}]
+    return [*listed, {"table": "(everything)", "n_rows": sum(n for _, n in rows), "bytes": _total_bytes(db, sizes)}]
 
 
 def sizes_of(connection: Connection, db: Database) -> dict[str, int]:
@@ -78,7 +78,7 @@ def sizes_of(connection: Connection, db: Database) -> dict[str, int]:
     return {name: int(size) for name, size in connection.execute(text(query))}
 
 
-def total_bytes(db: Database, sizes: dict[str, int]) -> int:
+def _total_bytes(db: Database, sizes: dict[str, int]) -> int:
     if db.path is None:
         return sum(sizes.values())
     files = [db.path.with_name(db.path.name + ending) for ending in ("", "-wal", "-shm")]

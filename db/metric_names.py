@@ -34,7 +34,7 @@ class MetricKeys(dict[str, int]):
 
     def __init__(self, db: Database):
         self._db = db
-        super().__init__(stored_keys(db))
+        super().__init__(_stored_keys(db))
 
     def __missing__(self, name: str) -> int:
         if not NAME.fullmatch(name):
@@ -45,10 +45,10 @@ class MetricKeys(dict[str, int]):
         row = {"name": name, "unit": unit, "direction": direction}
         with self._db.write() as connection:
             upsert(connection, metric_keys, [row], ["name"], change=())
-        self.update(stored_keys(self._db))
+        self.update(_stored_keys(self._db))
         return self[name]
 
 
-def stored_keys(db: Database) -> dict[str, int]:
+def _stored_keys(db: Database) -> dict[str, int]:
     with db.read() as connection:
         return dict(connection.execute(select(metric_keys.c.name, metric_keys.c.key)).all())

@@ -40,11 +40,12 @@ def record_points(db: Database, name: str, description: str, points: Sequence[Po
             PlannedRun(p.run_id, p.identity, p.label, size=p.size, budget=p.budget, holdout=p.holdout) for p in points
         ]
         link_runs(connection, revision, links)
-        store_measured(connection, points)
+        _store_measured(connection, points)
     return PlanReceipt(len(new), len({point.run_id for point in points}) - len(new))
 
 
 def run_row(point: Point) -> dict[str, Any]:
+    """Return the row of `runs` of an imported point, completed now."""
     now = time.time()
     empty = dict.fromkeys(column.name for column in schema.runs.columns if column.name != "run")
     state = {"source": "import", "state": "completed", "state_at": now, "created_at": now, "gate": "none"}
@@ -52,7 +53,7 @@ def run_row(point: Point) -> dict[str, Any]:
     return {**empty, **state, **texts, **point.columns, "run_id": point.run_id}
 
 
-def store_measured(connection: Connection, points: Sequence[Point]) -> None:
+def _store_measured(connection: Connection, points: Sequence[Point]) -> None:
     numbers = run_numbers(connection)
     empty = dict.fromkeys(column.name for column in schema.results.columns)
     empty |= {"annealed": True, "diverged": False, "n_attempts": 0, "is_whole": True}

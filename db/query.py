@@ -55,7 +55,7 @@ def run_query(
     statement = sql.strip().rstrip(";").strip()
     if not statement:
         raise DbError("query: nothing to run (expected something like: select run_id, loss_nats from all_runs)")
-    ask = ask_postgresql if db.dialect == "postgresql" else ask_sqlite
+    ask = ask_postgresql if db.dialect == "postgresql" else _ask_sqlite
     try:
         columns, rows = ask(db, statement, dict(parameters or {}), limit + 1, limit_s)
     except driver_errors(db) as trouble:
@@ -76,7 +76,7 @@ def driver_errors(db: Database) -> tuple[type[Exception], ...]:
     return (psycopg.Error, DatabaseError)
 
 
-def ask_sqlite(
+def _ask_sqlite(
     db: Database, sql: str, parameters: dict[str, Any], n_rows: int, limit_s: float
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
     deadline = time.monotonic() + limit_s
@@ -139,6 +139,7 @@ def with_percent_names(sql: str) -> str:
 
 
 def explained(trouble: Exception) -> str:
+    """Return a database's complaint in one line."""
     cause = getattr(trouble, "orig", None) or trouble
     message = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
     if missing := MISSING.search(message):
@@ -155,11 +156,11 @@ def parse_parameters(pairs: Sequence[str]) -> dict[str, Any]:
         name, equals, value = pair.partition("=")
         if not equals or not name.isidentifier():
             raise DbError(f"--param {pair!r}: expected name=value")
-        parsed[name] = number_or_text(value)
+        parsed[name] = _number_or_text(value)
     return parsed
 
 
-def number_or_text(value: str) -> Any:
+def _number_or_text(value: str) -> Any:
     for kind in (int, float):
         try:
             return kind(value)

@@ -68,13 +68,13 @@ def result_row(
         "annealed": bool(final and final["annealed"]),
         "diverged": outcome == "diverged",
         "wall_s": first(real(done.get("wall_s")), total(attempts, "wall_s")),
-        "train_wall_s": first(real(done.get("train_wall_s")), newest_value(attempts, "train_wall_s")),
-        "tokens_per_s": first(real(done.get("tokens_per_s")), newest_value(attempts, "tokens_per_s")),
+        "train_wall_s": first(real(done.get("train_wall_s")), _newest_value(attempts, "train_wall_s")),
+        "tokens_per_s": first(real(done.get("tokens_per_s")), _newest_value(attempts, "tokens_per_s")),
         "n_attempts": len(attempts),
         "last_step": newest.get("last_step"),
         "last_tokens": newest.get("last_tokens"),
-        "last_seen_at": newest_value(attempts, "last_seen_at"),
-        "train_loss_nats": newest_value(attempts, "train_loss_nats"),
+        "last_seen_at": _newest_value(attempts, "last_seen_at"),
+        "train_loss_nats": _newest_value(attempts, "train_loss_nats"),
         "validation_loss_nats": validation[-1]["loss_nats"] if validation else None,
         "done": to_json(done) if done else None,
         "is_whole": bool(ended_by and ended_by[0]["outcome"]),
@@ -97,11 +97,12 @@ def first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def newest_value(attempts: Sequence[Mapping[str, Any]], name: str) -> Any:
+def _newest_value(attempts: Sequence[Mapping[str, Any]], name: str) -> Any:
     return first(*(row[name] for row in reversed(attempts)))
 
 
 def total(attempts: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """Sum a column over attempts that have it; None where none has."""
     known = [float(row[name]) for row in attempts if row[name] is not None]
     return sum(known) if known else None
 

@@ -34,6 +34,7 @@ def make_insert(connection: Connection, table: Table) -> "sqlite.Insert | postgr
 
 
 def as_text(value: Any) -> str | None:
+    """Return text and None as they are, anything else as JSON."""
     return value if value is None or isinstance(value, str) else to_json(value)
 
 
@@ -43,6 +44,7 @@ def to_json(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
+    """Return what JSON can hold in place of a mapping, an array or anything else."""
     if isinstance(value, Mapping):
         return dict(value)
     return value.tolist() if hasattr(value, "tolist") else str(value)
@@ -59,9 +61,9 @@ def run_row(
         "state": "planned",
         "state_at": now,
         "created_at": now,
-        **model_columns(identity["model"]),
-        **training_columns(identity["training"]),
-        **planned_columns(planned),
+        **_model_columns(identity["model"]),
+        **_training_columns(identity["training"]),
+        **_planned_columns(planned),
         "data_fingerprint": identity["data"].get("fingerprint"),
         "parent_run_id": (identity.get("parent") or {}).get("run_id"),
         "parent_tokens": (identity.get("parent") or {}).get("n_tokens"),
@@ -71,12 +73,12 @@ def run_row(
     }
 
 
-def model_columns(model: Mapping[str, Any]) -> dict[str, Any]:
+def _model_columns(model: Mapping[str, Any]) -> dict[str, Any]:
     named = {name: model.get(name) for name in ("init", "width", "depth", "heads", "vocab_size", "context")}
     return {**named, "method": model["method"], "gate": model.get("gate") or "none"}
 
 
-def training_columns(training: Mapping[str, Any]) -> dict[str, Any]:
+def _training_columns(training: Mapping[str, Any]) -> dict[str, Any]:
     optimizer, schedule = training.get("optimizer") or {}, training.get("schedule") or {}
     batch = [training.get("batch_sequences"), training.get("context")]
     return {
@@ -91,7 +93,7 @@ def training_columns(training: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def planned_columns(planned: Mapping[str, Any]) -> dict[str, Any]:
+def _planned_columns(planned: Mapping[str, Any]) -> dict[str, Any]:
     return {column: planned.get(key) for column, key in KEYS.items()}
 
 

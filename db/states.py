@@ -30,11 +30,11 @@ def change_states(connection: Connection, changes: Sequence[StateChange], *, eve
     """Do what set_run_states says, within the caller's transaction."""
     if not changes:
         return 0
-    before = current_states(connection, [change.run_id for change in changes])
+    before = _current_states(connection, [change.run_id for change in changes])
     now, n_moved = time.time(), 0
     entered: list[tuple[StateChange, Stay]] = []
     for change in changes:
-        check_change(change, before)
+        _check_change(change, before)
         stay = before[change.run_id]
         moves, is_news = stay.state != change.state, change.reason not in ("", stay.reason)
         if not (moves or is_news) or (stay.state in ENDED and not even_terminal):
@@ -44,7 +44,7 @@ def change_states(connection: Connection, changes: Sequence[StateChange], *, eve
         n_moved += moves
     if entered:
         store_events(connection, entered, now)
-        set_by_id(connection, [state_row(change, stay, now) for change, stay in entered])
+        set_by_id(connection, [_state_row(change, stay, now) for change, stay in entered])
     return n_moved
 
 
@@ -57,7 +57,7 @@ class Stay:
     since: float
 
 
-def current_states(connection: Connection, run_ids: Sequence[str]) -> dict[str, Stay]:
+def _current_states(connection: Connection, run_ids: Sequence[str]) -> dict[str, Stay]:
     runs = schema.runs.c
     query = select(runs.run_id, runs.state, runs.state_reason, runs.state_at)
     if len(run_ids) <= 500:
@@ -65,7 +65,7 @@ def current_states(connection: Connection, run_ids: Sequence[str]) -> dict[str, 
     return {run_id: Stay(state, reason or "", since) for run_id, state, reason, since in connection.execute(query)}
 
 
-def state_row(change: StateChange, stay: Stay, now: float) -> dict[str, Any]:
+def _state_row(change: StateChange, stay: Stay, now: float) -> dict[str, Any]:
     since = stay.since if change.state == stay.state else now
     return {
         "b_run_id": change.run_id,
@@ -84,9 +84,9 @@ def store_events(connection: Connection, entered: Sequence[tuple[StateChange, St
     told = reasons_told(connection, stays)
     rows = []
     for change, stay in entered:
-        key = (change.run_id, change.state, without_numbers(change.reason))
+        key = (change.run_id, change.state, _without_numbers(change.reason))
         if change.state != stay.state or key not in told:
-            rows.append(event_row(change, stay.state, now))
+            rows.append(_event_row(change, stay.state, now))
         told.add(key)
     if rows:
         connection.execute(insert(schema.events), rows)
@@ -100,28 +100,29 @@ def reasons_told(connection: Connection, stays: Sequence[tuple[StateChange, Stay
     for start in range(0, len(run_ids), 500):
         mine = events.run_id.in_(run_ids[start : start + 500])
         rows = connection.execute(select(events.run_id, events.state, events.reason, events.time).where(mine))
-        told |= {(run, state, without_numbers(reason or "")) for run, state, reason, at in rows if at >= since[run]}
+        told |= {(run, state, _without_numbers(reason or "")) for run, state, reason, at in rows if at >= since[run]}
     return told
 
 
-def without_numbers(reason: str) -> str:
+def _without_numbers(reason: str) -> str:
     return NUMBER.sub("#", reason)
 
 
-def check_change(change: StateChange, known: Mapping[str, Stay]) -> None:
+def _check_change(change: StateChange, known: Mapping[str, Stay]) -> None:
     if change.state not in STATES:
         raise DbError(f"{change.state!r} is not a state of a run (states: {', '.join(STATES)})")
     if change.run_id not in known:
         raise DbError(f"{change.run_id}: no such run")
 
 
-def event_row(change: StateChange, before: str, now: float) -> dict[str, Any]:
+def _event_row(change: StateChange, before: str, now: float) -> dict[str, Any]:
     evidence = to_json(change.evidence)
     row = {"run_id": change.run_id, "time": now, "state_before": before, "state": change.state}
     return {**row, "reason": change.reason or None, "evidence": evidence}
 
 
 def states_of(connection: Connection, state: str) -> set[str]:
+    """Return the ids of the runs in a state."""
     return set(connection.execute(select(schema.runs.c.run_id).where(schema.runs.c.state == state)).scalars())
 
 

@@ -196,6 +196,7 @@ def add_note(db: Database, run_id: str, note: str, *, at: float | None = None) -
 
 
 def number_of(connection: Connection, run_id: str) -> int:
+    """Return the number by which tables name a run; raises DbError for an unknown id."""
     number = connection.execute(select(schema.runs.c.run).where(schema.runs.c.run_id == run_id)).scalar()
     if number is None:
         raise DbError(f"{run_id}: no such run")

@@ -74,6 +74,7 @@ FROM layer_metrics m JOIN metric_keys k ON k.key = m.key JOIN runs r ON r.run = 
 
 
 def drop_views(connection: Connection) -> None:
+    """Drop all views, those that read others first."""
     for name in reversed(VIEWS):
         connection.execute(text(f"DROP VIEW IF EXISTS {name}"))
 

@@ -52,7 +52,7 @@ def parse_where(
             raise DbError(f"--where {text!r}: compares nothing (expected something like {EXAMPLE!r})")
         for node in ast.walk(tree):
             if isinstance(node, ast.Compare | ast.BinOp):
-                check_kinds(node, names, kinds)
+                _check_kinds(node, names, kinds)
         return condition(tree.body, names)
     except (SyntaxError, ValueError, MemoryError, RecursionError, tokenize.TokenError) as error:
         if isinstance(error, DbError):
@@ -72,7 +72,7 @@ def with_double_equals(text: str) -> str:
     return text
 
 
-def check_kinds(node: ast.Compare | ast.BinOp, names: Collection[str], kinds: Mapping[str, str]) -> None:
+def _check_kinds(node: ast.Compare | ast.BinOp, names: Collection[str], kinds: Mapping[str, str]) -> None:
     sides = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.left, *node.comparators)
     parts = [part for side in sides for part in getattr(side, "elts", [side])]
     found = {kind_of(part, names, kinds) for part in parts}
@@ -97,6 +97,7 @@ def kind_of(node: ast.expr, names: Collection[str], kinds: Mapping[str, str]) ->
 
 
 def condition(node: ast.expr, names: Collection[str]) -> ColumnElement[bool]:
+    """Return a boolean expression in SQL; raises DbError for what is none."""
     match node:
         case ast.BoolOp(op=ast.And()):
             return and_(*[condition(value, names) for value in node.values])
@@ -112,17 +113,18 @@ def condition(node: ast.expr, names: Collection[str]) -> ColumnElement[bool]:
 
 
 def comparison(node: ast.Compare, names: Collection[str]) -> ColumnElement[bool]:
+    """Return `a < b < c` in SQL: each neighbour with the next."""
     sides = (node.left, *node.comparators)
     return and_(*[compare(left, op, right, names) for left, op, right in zip(sides, node.ops, sides[1:], strict=False)])
 
 
 def compare(left: ast.expr, op: ast.cmpop, right: ast.expr, names: Collection[str]) -> ColumnElement[bool]:
     """Compare two sides: None with `is` alone, lists after `in` alone, everything else value by value."""
-    if is_none(right) or isinstance(op, ast.Is | ast.IsNot):
-        return compare_with_none(left, op, right, names)
+    if _is_none(right) or isinstance(op, ast.Is | ast.IsNot):
+        return _compare_with_none(left, op, right, names)
     if isinstance(op, ast.In | ast.NotIn):
         if not isinstance(right, ast.Tuple | ast.List) or not right.elts:
-            raise cannot_be_used(right)
+            raise _cannot_be_used(right)
         values = [value_of(item, names) for item in right.elts]
         found = value_of(left, names).in_(values)
         return not_(found) if isinstance(op, ast.NotIn) else found
@@ -130,19 +132,19 @@ def compare(left: ast.expr, op: ast.cmpop, right: ast.expr, names: Collection[st
     return compared
 
 
-def compare_with_none(left: ast.expr, op: ast.cmpop, right: ast.expr, names: Collection[str]) -> ColumnElement[bool]:
+def _compare_with_none(left: ast.expr, op: ast.cmpop, right: ast.expr, names: Collection[str]) -> ColumnElement[bool]:
     there = isinstance(op, ast.Is | ast.Eq)
     if not isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
         raise DbError(f"--where: {ast.unparse(left)!r} can be compared with None by `is None` and `is not None` alone")
     value = value_of(left, names)
-    if is_none(right):
+    if _is_none(right):
         return value.is_(None) if there else value.is_not(None)
     if isinstance(right, ast.Constant) and isinstance(right.value, bool):
         return value.is_(right.value) if there else value.is_not(right.value)
-    raise cannot_be_used(right)
+    raise _cannot_be_used(right)
 
 
-def is_none(node: ast.expr) -> bool:
+def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
@@ -159,7 +161,7 @@ def value_of(node: ast.expr, names: Collection[str]) -> ColumnElement[Any]:
             left, right = cast(value_of(node.left, names), Double), cast(value_of(node.right, names), Double)
             divisor = func.nullif(right, 0.0) if isinstance(node.op, ast.Div) else right
             return cast(ARITHMETIC[type(node.op)](left, divisor), Double)
-    raise cannot_be_used(node)
+    raise _cannot_be_used(node)
 
 
 def constant(value: Any) -> Any:
@@ -171,7 +173,7 @@ def constant(value: Any) -> Any:
     return value
 
 
-def cannot_be_used(node: ast.expr) -> DbError:
+def _cannot_be_used(node: ast.expr) -> DbError:
     return DbError(f"--where: {ast.unparse(node)!r} cannot be used here (expected something like {EXAMPLE!r})")
 
 

@@ -49,6 +49,7 @@ class AtCompute:
     identified: bool
 
     def row(self) -> dict[str, Any]:
+        """Return the fields as JSON holds them."""
         return asdict(self)
 
 

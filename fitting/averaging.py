@@ -97,6 +97,7 @@ def average_laws(points: Points) -> LawAverage:
 
 
 def fit_all(runs: pd.DataFrame) -> dict[str, Teller]:
+    """Fit each law of FORECAST_LAWS to the runs; by its name."""
     return {name: make(runs) for name, make in FORECAST_LAWS.items()}
 
 
@@ -106,10 +107,10 @@ def rolling_cuts(runs: pd.DataFrame, levels: Array) -> list[Cut]:
     ceilings = np.array([one for one in ceilings if (levels <= one).sum() >= LEAST_RUNS])
     if len(ceilings) > MOST_CUTS:
         ceilings = ceilings[np.unique(np.linspace(len(ceilings) // 3, len(ceilings) - 1, MOST_CUTS).astype(int))]
-    return [cut_at(runs[levels <= one], runs[levels > one]) for one in ceilings]
+    return [_cut_at(runs[levels <= one], runs[levels > one]) for one in ceilings]
 
 
-def cut_at(cheap: pd.DataFrame, dear: pd.DataFrame) -> Cut:
+def _cut_at(cheap: pd.DataFrame, dear: pd.DataFrame) -> Cut:
     measured = np.log(dear["loss_nats"].to_numpy(dtype=np.float64))
     told = {name: teller(dear) for name, teller in fit_all(cheap).items()}
     return Cut({name: Told(one.log_loss - measured, one.se) for name, one in told.items()}, distance(cheap, dear))

@@ -61,6 +61,7 @@ class Pool:
     cost: Array
 
     def at(self, rows: Rows) -> "Pool":
+        """Return the pool of these rows alone."""
         return Pool({k: v[rows] for k, v in self.axes.items()}, self.methods[rows], self.cost[rows])
 
 
@@ -105,6 +106,7 @@ class Belief:
 
     @property
     def theta(self) -> Array:
+        """The coordinates (n_theta,) of the best basin."""
         return self.basins[0].theta
 
 

@@ -22,6 +22,7 @@ class Objective:
     above: float = 1.0
 
     def with_delta(self, delta: float) -> "Objective":
+        """Return the objective at another width."""
         return replace(self, delta=delta)
 
     def stages(self) -> tuple[float, ...]:

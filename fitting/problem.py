@@ -27,22 +27,41 @@ class Problem(Protocol):
     """
 
     @property
-    def names(self) -> tuple[str, ...]: ...
+    def names(self) -> tuple[str, ...]:
+        """Labels of theta, such as `A[gpt+]`."""
+
     @property
-    def is_log(self) -> NDArray[np.bool_]: ...
+    def is_log(self) -> NDArray[np.bool_]:
+        """(n_theta,), true where theta holds the logarithm of a coefficient."""
+
     @property
-    def log_loss(self) -> Array: ...
+    def log_loss(self) -> Array:
+        """(n_points,)"""
+
     @property
-    def to_raw(self) -> Array: ...
+    def to_raw(self) -> Array:
+        """(n_theta, n_theta)"""
+
     @property
-    def to_centred(self) -> Array: ...
+    def to_centred(self) -> Array:
+        """(n_theta, n_theta)"""
+
     @property
-    def box(self) -> Box: ...
+    def box(self) -> Box:
+        """The range of each coordinate."""
+
     @property
-    def is_additive(self) -> bool: ...
-    def evaluator(self, objective: Objective, weights: Array) -> Evaluate: ...
-    def seeds(self, n_keep: int, apart: float) -> Array: ...
-    def predict(self, theta: Array) -> tuple[Array, Array]: ...
+    def is_additive(self) -> bool:
+        """As the law says."""
+
+    def evaluator(self, objective: Objective, weights: Array) -> Evaluate:
+        """Return the function that gives value, gradient and Hessian of the objective to the solver."""
+
+    def seeds(self, n_keep: int, apart: float) -> Array:
+        """Return up to n_keep starts (n, n_theta) that differ by the share `apart` of a coordinate's range."""
+
+    def predict(self, theta: Array) -> tuple[Array, Array]:
+        """Return log L_hat (n_points,) and its Jacobian (n_points, n_theta)."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +124,7 @@ def resolve(problem: Problem, objective: Objective, start: Array, weights: Array
 
 
 def best_row(solution: Solution) -> int:
+    """Return the row of the lowest finite value."""
     return int(np.argmin(np.where(np.isfinite(solution.value), solution.value, np.inf)))
 
 
@@ -157,22 +177,27 @@ class Mapped:
 
     @property
     def is_log(self) -> NDArray[np.bool_]:
+        """Those of the inner problem."""
         return self.inner.is_log
 
     @property
     def log_loss(self) -> Array:
+        """That of the inner problem."""
         return self.inner.log_loss
 
     @property
     def is_additive(self) -> bool:
+        """As the inner problem says."""
         return self.inner.is_additive
 
     @property
     def to_raw(self) -> Array:
+        """From phi to the coordinates that are reported."""
         return np.asarray(self.inner.to_raw @ self.matrix)
 
     @property
     def to_centred(self) -> Array:
+        """From phi to those in which an error is local."""
         return np.asarray(self.inner.to_centred @ self.matrix)
 
     def seeds(self, n_keep: int, apart: float = APART) -> Array:
@@ -184,10 +209,12 @@ class Mapped:
         return spread_out(phi, evaluate(phi, np.arange(len(phi))).value, n_keep, apart)
 
     def predict(self, theta: Array) -> tuple[Array, Array]:
+        """Return log L_hat and its Jacobian in phi."""
         value, jacobian = self.inner.predict(self.matrix @ theta)
         return value, jacobian @ self.matrix
 
     def evaluator(self, objective: Objective, weights: Array) -> Evaluate:
+        """Return the inner evaluator in phi; the value is inf where theta leaves the inner box."""
         inside, inner = self.inner.evaluator(objective, weights), self.inner.box
         slack = 1e-9 * (inner.upper - inner.lower) + 1e-12
 

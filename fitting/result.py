@@ -307,6 +307,7 @@ def interval_text(parameter: Parameter) -> str:
 
 
 def parameter_line(parameter: Parameter) -> str:
+    """Return one line of `summary`: name, value, standard error, interval and where it is from."""
     se = f"{parameter.se:12.3g}" if parameter.identified else f"{'-':>12}"
     return f"{parameter.name:14}{parameter.value:12.5g}{se}   {interval_text(parameter)} ({parameter.interval})"
 

@@ -33,6 +33,7 @@ class Rival:
 
     @property
     def sentence(self) -> str:
+        """The comparison in a sentence."""
         return (
             f"{self.law} predicts the dearest {self.n_dearest} runs better: root mean square error of"
             f" {100 * self.error:.2g}% against {100 * self.own_error:.2g}% by {self.own_law},"

@@ -69,6 +69,7 @@ class Solution:
     n_steps: NDArray[np.int64]
 
     def take(self, rows: NDArray[np.intp]) -> "Solution":
+        """Return the solutions of these rows alone."""
         return Solution(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
 

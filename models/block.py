@@ -31,6 +31,7 @@ class Sublayer(nn.Module):
         self.gated_join = make_gated_join(spec, layer, form)
 
     def forward(self, x: Tensor, table: Tensor, factor: Tensor | None, weights: Weights | None) -> Tensor:
+        """Return the stream (batch, time, width) after it; factor: of the gate; weights: of the join."""
         x = self.gate(x, factor) if self.site == "input" else x
         h = self.branch(x, table, factor)
         if self.gated_join is not None:
@@ -76,6 +77,7 @@ class Block(nn.Module):
         factors: tuple[Tensor | None, Tensor | None],
         weights: tuple[Weights | None, Weights | None],
     ) -> Tensor:
+        """Return the stream (batch, time, width) after attention, then MLP; factors and weights: one for each."""
         x = self.attention(x, table, factors[0], weights[0])
         return self.mlp(x, table, factors[1], weights[1])
 
@@ -84,4 +86,5 @@ class Skipped(nn.Module):
     """What stands where a layer was removed."""
 
     def forward(self, x: Tensor, table: Tensor, factors: object, weights: object) -> Tensor:
+        """Return x itself."""
         return x

@@ -45,12 +45,12 @@ def project(weights: list[tuple[nn.Parameter, int, int]], constraint: Constraint
         norms = [piece.norm().view(1, 1) / piece.shape[0] ** 0.5 for piece in pieces]
     else:
         pieces = [weight for weight, _, _ in weights]
-        norms = [row_norms(weight) if dim == 1 else column_norms(weight) for weight, dim, _ in weights]
+        norms = [_row_norms(weight) if dim == 1 else column_norms(weight) for weight, dim, _ in weights]
     torch._foreach_clamp_min_(norms, 1.0 if constraint.kind == "bounded" else NORM_FLOOR)
     torch._foreach_div_(pieces, norms)
 
 
-def row_norms(weight: Tensor) -> Tensor:
+def _row_norms(weight: Tensor) -> Tensor:
     return torch.linalg.vector_norm(weight, dim=1, keepdim=True)
 
 

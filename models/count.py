@@ -32,11 +32,11 @@ def count_parameters(spec: ModelSpec) -> dict[str, int]:
     counts[SCALE] = _scales(spec)
     alpha = spec.interior().alpha
     counts[ALPHA] = 2 * shape.depth * _values(alpha, shape.width)
-    counts[GATE] = 0 if not gate_is_learned(spec) else shape.depth * (1 if spec.gate_record.shared else 2)
+    counts[GATE] = 0 if not _gate_is_learned(spec) else shape.depth * (1 if spec.gate_record.shared else 2)
     return counts
 
 
-def gate_is_learned(spec: ModelSpec) -> bool:
+def _gate_is_learned(spec: ModelSpec) -> bool:
     return spec.gate != "none" and spec.gate_record.learned
 
 

@@ -73,11 +73,12 @@ class Watch:
         self.handles = [hook for block in model.blocks for hook in self.attach(block)]
 
     def attach(self, block: nn.Module) -> list[torch.utils.hooks.RemovableHandle]:
-        handles = [block.register_forward_hook(keep_pair(self.layers))]
+        """Hook a block's input, streams and sub-layers; return the handles that take the hooks off again."""
+        handles = [block.register_forward_hook(_keep_pair(self.layers))]
         for name in SUBLAYERS:
             sublayer = getattr(block, name)
-            handles.append(sublayer.register_forward_hook(keep_input(self.streams[name])))
-            handles.append(sublayer.body.register_forward_hook(keep_pair(self.bodies[name])))
+            handles.append(sublayer.register_forward_hook(_keep_input(self.streams[name])))
+            handles.append(sublayer.body.register_forward_hook(_keep_pair(self.bodies[name])))
         return handles
 
     def __enter__(self) -> "Watch":
@@ -88,11 +89,11 @@ class Watch:
             handle.remove()
 
 
-def keep_pair(into: list[tuple[Tensor, Tensor]]) -> Callable[..., None]:
+def _keep_pair(into: list[tuple[Tensor, Tensor]]) -> Callable[..., None]:
     return lambda module, inputs, output: into.append((inputs[0].detach(), output.detach()))
 
 
-def keep_input(into: list[Tensor]) -> Callable[..., None]:
+def _keep_input(into: list[Tensor]) -> Callable[..., None]:
     return lambda module, inputs, output: into.append(inputs[0].detach())
 
 
@@ -136,12 +137,12 @@ def parameter_values(model: Transformer) -> dict[str, list[Tensor]]:
     """Return norms of weights and gradients by layer."""
     layers = [list(block.parameters()) for block in model.blocks]
     return {
-        "weight_norm": [total_norm(layer) for layer in layers],
-        "gradient_norm": [total_norm([p.grad for p in layer if p.grad is not None]) for layer in layers],
+        "weight_norm": [_total_norm(layer) for layer in layers],
+        "gradient_norm": [_total_norm([p.grad for p in layer if p.grad is not None]) for layer in layers],
     }
 
 
-def total_norm(tensors: list[Tensor]) -> Tensor:
+def _total_norm(tensors: list[Tensor]) -> Tensor:
     return torch.stack([tensor.float().norm() for tensor in tensors]).norm()
 
 

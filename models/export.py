@@ -80,12 +80,12 @@ def block_tensors(block: Block, spec: ModelSpec) -> dict[str, Tensor]:
         "mlp.up_proj.weight": up,
         "mlp.gate_proj.weight": gate,
         "mlp.down_proj.weight": block.mlp.body.out,
-        "input_layernorm.weight": effective_gain(block.attention.pre),
-        "post_attention_layernorm.weight": effective_gain(block.mlp.pre),
+        "input_layernorm.weight": _effective_gain(block.attention.pre),
+        "post_attention_layernorm.weight": _effective_gain(block.mlp.pre),
     }
 
 
-def effective_gain(norm: RmsNorm | None) -> Tensor:
+def _effective_gain(norm: RmsNorm | None) -> Tensor:
     assert norm is not None, "only placements with a norm before each sub-layer are exported"
     return norm.gain * norm.scale
 

@@ -23,12 +23,14 @@ class Gated(Function):
 
     @staticmethod
     def forward(ctx: Context, x: Tensor, f: Tensor) -> Tensor:
+        """Return f x; keep the product for backward."""
         y = scaled(x, f)
         ctx.save_for_backward(y, f)
         return y
 
     @staticmethod
     def backward(ctx: Context, g: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of x, with the gate not in its way, and of f: <y, g> / f."""
         y, f = ctx.saved_tensors
         return g, dot(y, g, f.dtype) / f
 
@@ -38,6 +40,7 @@ class GatedSum(Function):
 
     @staticmethod
     def forward(ctx: Context, x: Tensor, h: Tensor, f: Tensor) -> Tensor:
+        """Return f (x + h); keep the product for backward."""
         y = x + h
         y = y.mul_(f) if y.dtype == f.dtype else scaled(y, f)
         ctx.save_for_backward(y, f)
@@ -45,6 +48,7 @@ class GatedSum(Function):
 
     @staticmethod
     def backward(ctx: Context, g: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of x and h, with the gate not in their way, and of f: <y, g> / f."""
         y, f = ctx.saved_tensors
         return g, g, dot(y, g, f.dtype) / f
 
@@ -54,12 +58,14 @@ class GatedShortcut(Function):
 
     @staticmethod
     def forward(ctx: Context, x: Tensor, h: Tensor, f: Tensor, weight: float) -> Tensor:
+        """Return weight f x + h."""
         ctx.save_for_backward(x, f)
         ctx.weight = weight
         return torch.add(h, scaled(x, f), alpha=weight)
 
     @staticmethod
     def backward(ctx: Context, g: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of x, h and f: weight g, g and weight <x, g>; none for the weight."""
         x, f = ctx.saved_tensors
         d_x = g if ctx.weight == 1.0 else g * ctx.weight
         return d_x, g, dot(x, g, f.dtype) * ctx.weight, None
@@ -80,7 +86,8 @@ class Unit(Function):
 
     @staticmethod
     def forward(ctx: Context, x: Tensor) -> Tensor:
-        r = inverse_norm(x)
+        """Return x / |x| over the last axis."""
+        r = _inverse_norm(x)
         y = x * r
         ctx.save_for_backward(y, r)
         return y
@@ -88,6 +95,7 @@ class Unit(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Context, g: Tensor) -> Tensor:
+        """Return (g - y <g, y>) / |x|: the part of g along the sphere."""
         y, r = ctx.saved_tensors
         return tangent(g, y, (g * y).sum(-1, keepdim=True), r)
 
@@ -97,7 +105,8 @@ class Rms(Function):
 
     @staticmethod
     def forward(ctx: Context, x: Tensor, gain: Tensor, eps: float) -> Tensor:
-        r = inverse_rms(x, eps)
+        """Return gain x / rms(x) over the last axis; eps is added to the mean square."""
+        r = _inverse_rms(x, eps)
         y = x * r
         ctx.save_for_backward(y, r, gain)
         return y * gain
@@ -105,6 +114,7 @@ class Rms(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Context, g: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of x and gain (width,); none for eps."""
         y, r, gain = ctx.saved_tensors
         gy = g * y
         d_gain = gy.flatten(0, -2).sum(0)
@@ -112,11 +122,11 @@ class Rms(Function):
         return tangent(g * gain, y, inner, r), d_gain, None
 
 
-def inverse_norm(x: Tensor) -> Tensor:
+def _inverse_norm(x: Tensor) -> Tensor:
     return torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min_(NORM_FLOOR).reciprocal_()
 
 
-def inverse_rms(x: Tensor, eps: float) -> Tensor:
+def _inverse_rms(x: Tensor, eps: float) -> Tensor:
     return torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
 
 
@@ -136,8 +146,9 @@ class UnitLerp(Function):
 
     @staticmethod
     def forward(ctx: Context, x: Tensor, h: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        """Return a x + b h / |h|, in the dtype of x."""
         h = h.to(x.dtype)  # under autocast h is in half precision and the stream is not
-        r = inverse_norm(h)
+        r = _inverse_norm(h)
         n = h * r
         ctx.save_for_backward(x, n, r, a, b)
         return (x * a).addcmul_(n, b)
@@ -145,6 +156,7 @@ class UnitLerp(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Context, g: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of x, h, a and b, those of a and b in their own shapes."""
         x, n, r, a, b = ctx.saved_tensors
         gn = (g * n).flatten(0, -2)
         inner = rows_times(gn, b.expand(n.shape[-1])).view(r.shape)
@@ -157,6 +169,7 @@ class SwiGlu(Function):
 
     @staticmethod
     def forward(ctx: Context, uz: Tensor) -> Tensor:
+        """Return silu(z) u of uz (..., 2 hidden): u its first half, z its second."""
         u, z = uz.chunk(2, -1)
         s = F.silu(z)
         ctx.save_for_backward(uz, s)
@@ -165,6 +178,7 @@ class SwiGlu(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Context, g: Tensor) -> Tensor:
+        """Return the gradient of uz, (..., 2 hidden)."""
         uz, s = ctx.saved_tensors
         u, z = uz.chunk(2, -1)
         d_uz = torch.empty_like(uz)
@@ -184,13 +198,14 @@ class Heads(Function):
 
     @staticmethod
     def forward(ctx: Context, qkv: Tensor, table: Tensor, heads: int, eps: float | None) -> tuple[Tensor, ...]:
+        """Return q, k, v (batch, heads, time, head_dim) of qkv (batch, time, 3 width); eps None: no norm."""
         b, t, width = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
         turn = torch.view_as_complex(table)
         pairs = torch.view_as_complex(qkv[..., : 2 * width].unflatten(-1, (-1, 2)))  # (b, t, d)
         qk = by_head(torch.view_as_real(pairs * turn), 2, heads)
         out = qkv.new_empty(3, b, heads, t, width // heads)
         out[2].copy_(by_head(qkv[..., 2 * width :], 1, heads)[0])
-        r = None if eps is None else inverse_norm(qk) if eps < 0 else inverse_rms(qk, eps)
+        r = None if eps is None else _inverse_norm(qk) if eps < 0 else _inverse_rms(qk, eps)
         out[:2].copy_(qk) if r is None else torch.mul(qk, r, out=out[:2])
         ctx.save_for_backward(out[:2], r, turn)
         ctx.divisor = 1 if eps is None or eps < 0 else width // heads
@@ -199,6 +214,7 @@ class Heads(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Context, d_q: Tensor, d_k: Tensor, d_v: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradient of qkv, (batch, time, 3 width); none for the rest."""
         qk, r, turn = ctx.saved_tensors
         _, b, heads, t, c = qk.shape
         d_qkv, d_pairs = qk.new_empty(b, t, 3 * heads * c), qk.new_empty(b, t, 2 * heads * c)

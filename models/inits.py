@@ -81,6 +81,7 @@ SPIKE_NO_MORE_STD = sqrt(2 / 5)  # Takase et al. 2023, arXiv:2312.16903: embeddi
 
 
 def embedding_std(default: float | None) -> Option:
+    """Return the option `embedding_std`, unset or 0 and above."""
     return Option(default, "std of the embedding; unset: the init's rule", "arXiv:2312.16903", low=0.0, optional=True)
 
 

@@ -66,6 +66,7 @@ class StrangeNorms:
 
     @property
     def ratio(self) -> float:
+        """The sum of norms under repeated tokens over that under text."""
         return sum(self.repeated) / sum(self.text)
 
 

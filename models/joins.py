@@ -29,6 +29,7 @@ class ScaleVector(nn.Module):
             self.register_buffer("raw", value, persistent=False)
 
     def forward(self) -> Tensor:
+        """Return the scales (length,), in float32 or wider."""
         return (wide(self.raw) * self.factor).expand(self.length)
 
 

@@ -48,6 +48,7 @@ class Attention(nn.Module):
         self.softmax_scale = interior.softmax_scale or 1 / sqrt(shape.head_dim)
 
     def forward(self, x: Tensor, table: Tensor) -> Tensor:
+        """Return the causal attention of x (batch, time, width), in that shape; table: the rotations of positions."""
         return self.folded(x, table) if self.form.folded and not self.exact else self.plain(x, table)
 
     def plain(self, x: Tensor, table: Tensor) -> Tensor:
@@ -107,6 +108,7 @@ class Mlp(nn.Module):
         self.register_buffer("rows", rows.flatten(0, 1) if constant != 1.0 else None, persistent=False)
 
     def forward(self, x: Tensor, table: Tensor) -> Tensor:
+        """Return the MLP of x (batch, time, width), in that shape; the table of rotations is not used."""
         return self.folded(x) if self.form.folded and not self.exact else self.plain(x)
 
     def plain(self, x: Tensor) -> Tensor:

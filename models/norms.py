@@ -19,6 +19,7 @@ class RmsNorm(nn.Module):
         self.eps, self.form, self.scale = eps, form, scale
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return scale gain x / rms(x) over the last axis."""
         if self.scale == 1.0:
             return self.form.rms(x, self.gain, self.eps)
         if self.form.folded:
@@ -34,6 +35,7 @@ class UnitNorm(nn.Module):
         self.form = form
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return x / |x| over the last axis."""
         return self.form.unit(x)
 
 

@@ -81,19 +81,23 @@ class ModelSpec:
 
     @property
     def shape(self) -> Shape:
+        """The numbers that a method's wiring may depend on."""
         assert self.mlp_width is not None
         return Shape(self.width, self.depth, self.heads, self.vocab_size, self.context, self.mlp_width)
 
     @property
     def method_record(self) -> Method:
+        """The entry of METHODS."""
         return METHODS[self.method]
 
     @property
     def gate_record(self) -> Gate:
+        """The entry of GATES."""
         return GATES[self.gate]
 
     @property
     def init_record(self) -> Init:
+        """The entry of INITS."""
         assert self.init is not None
         return INITS[self.init]
 

@@ -34,6 +34,7 @@ class Head(nn.Module):
         self.scale = make_scale(spec.interior().logit_scale, spec.vocab_size)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return logits (batch, time, vocab) of x (batch, time, width)."""
         if self.scale is None:
             return F.linear(x, self.weight)
         if self.folded:
@@ -52,6 +53,7 @@ class Embedding(nn.Module):
         self.weight = nn.Parameter(torch.empty(spec.vocab_size, spec.width))
 
     def forward(self, tokens: Tensor) -> Tensor:
+        """Return vectors (batch, time, width) of tokens (batch, time)."""
         return F.embedding(tokens, self.weight)
 
 
@@ -115,7 +117,7 @@ def initialise(model: Transformer, seed: int) -> None:
             weight = getattr(module, name)
             for part, piece in zip(parts, weight.data.chunk(len(parts)), strict=True):
                 if not piece.is_meta:
-                    draw(piece, spec, part, layer_of(path), stream(seed, path, part))
+                    draw(piece, spec, part, _layer_of(path), stream(seed, path, part))
     if not model.table.is_meta:
         settle(model)
 
@@ -127,7 +129,7 @@ def settle(model: Transformer) -> None:
     constrain(model)()
 
 
-def layer_of(path: str) -> int:
+def _layer_of(path: str) -> int:
     pieces = path.split(".")
     return int(pieces[1]) if pieces[0] == "blocks" else 0
 

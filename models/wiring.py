@@ -35,6 +35,7 @@ class Shape:
 
     @property
     def head_dim(self) -> int:
+        """Channels of one attention head."""
         return self.width // self.heads
 
 

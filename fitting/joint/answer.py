@@ -67,6 +67,7 @@ class JointComparison:
     runs: Runs
 
     def speedup(self, scope: str = "pooled") -> Speedup | None:
+        """Return the speed-up of a scope, or None where it could not be measured."""
         return next((one for one in self.speedups if one.scope == scope), None)
 
     def to_record(self) -> dict[str, Any]:
@@ -102,7 +103,7 @@ def joint_comparison(
         raise CurveError(f"{method} and {baseline} share no size and budget")
     own_slopes, p_value = choose_slopes(runs)
     one = fit_effect(runs, "one", own_slopes, level)
-    found, tests = [in_words("pooled", one.intervals[0], runs)], []
+    found, tests = [_in_words("pooled", one.intervals[0], runs)], []
     parts = (("size", runs.size, runs.sizes), ("budget", runs.budget, runs.budgets)) if scales else ()
     for form, groups, names in parts:
         present = [g for g in range(len(names)) if has_both(runs, groups == g)]
@@ -112,10 +113,10 @@ def joint_comparison(
         else:
             intervals = list(effect.intervals)
             tests.append(f_test(one.fit, effect.fit, len(runs), form))
-        found += [in_words(f"{form} {names[g]}", intervals[g], runs, groups == g) for g in present]
+        found += [_in_words(f"{form} {names[g]}", intervals[g], runs, groups == g) for g in present]
         if form == "size" and effect is not None and len(present) >= FEWEST_GROUPS:
             found.append(
-                in_words("new size", prediction(one.intervals[0], [intervals[g] for g in present], level), runs)
+                _in_words("new size", prediction(one.intervals[0], [intervals[g] for g in present], level), runs)
             )
     noise = one.noise
     shared = {name: math.sqrt(noise.mean(k)) for k, name in enumerate(("cell", "seed", "method at a size"))}
@@ -139,13 +140,14 @@ def has_both(runs: Runs, chosen: "NDArray[np.bool_]") -> bool:
     return bool((chosen & (runs.side > 0)).any() and (chosen & (runs.side < 0)).any())
 
 
-def in_words(scope: str, shift: Interval, runs: Runs, chosen: "NDArray[np.bool_] | None" = None) -> Speedup:
+def _in_words(scope: str, shift: Interval, runs: Runs, chosen: "NDArray[np.bool_] | None" = None) -> Speedup:
     cells = np.intersect1d(runs.shared_cells, runs.cell if chosen is None else runs.cell[chosen])
     sizes = np.unique(runs.size[np.isin(runs.cell, cells)])
     return Speedup(scope, exp(shift.value), exp(shift.low), exp(shift.high), len(cells), len(sizes))
 
 
 def exp(value: float) -> float:
+    """Return e^value, inf where a float cannot hold it."""
     return math.exp(value) if value < 700 else math.inf
 
 

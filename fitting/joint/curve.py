@@ -39,6 +39,7 @@ class CurveFit:
 
     @property
     def n_parameters(self) -> int:
+        """How many numbers were fitted, shifts among them."""
         return len(self.linear) + int(self.curved) + len(self.shift)
 
 
@@ -54,18 +55,18 @@ def bent(v: Array, bend: float) -> Array:
     return (v * np.exp(bend * v) - stretch(v, bend)) / bend
 
 
-def level_columns(runs: Runs) -> Array:
+def _level_columns(runs: Runs) -> Array:
     return np.equal.outer(runs.size, np.arange(len(runs.sizes))).astype(np.float64)
 
 
 def slope_columns(runs: Runs, h: Array, own: bool) -> Array:
     """Columns that the slopes multiply; h may have leading axes before that of the runs."""
-    return h[..., None] * level_columns(runs) if own else h[..., None]
+    return h[..., None] * _level_columns(runs) if own else h[..., None]
 
 
 def curve_columns(runs: Runs, fit: CurveFit, v: Array) -> Array:
     """Levels, slopes and bend at v (..., runs), in nats: what the curve is linear in around its fit."""
-    levels = np.broadcast_to(level_columns(runs), (*v.shape, len(runs.sizes)))
+    levels = np.broadcast_to(_level_columns(runs), (*v.shape, len(runs.sizes)))
     parts = [levels, slope_columns(runs, stretch(v, fit.bend), fit.own_slopes)]
     if fit.curved:
         parts.append((slopes(runs, fit) * bent(v, fit.bend))[..., None])
@@ -138,7 +139,7 @@ def _start(runs: Runs, z: Array, own: bool, root: Array) -> CurveFit:
     centre = float(runs.log_tokens.mean())
     loss = np.exp(runs.log_loss)
     u = runs.log_tokens - centre + runs.side * FIRST_SHIFTS[:, None]
-    levels = np.broadcast_to(level_columns(runs), (*u.shape, len(runs.sizes)))
+    levels = np.broadcast_to(_level_columns(runs), (*u.shape, len(runs.sizes)))
     x = np.concatenate([levels, slope_columns(runs, stretch(u, BEND), own)], axis=-1) * (root / loss)[:, None]
     solved = np.linalg.pinv(x, rcond=1e-10) @ root
     squares = ((x @ solved[..., None])[..., 0] - root) ** 2

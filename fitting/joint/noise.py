@@ -67,6 +67,7 @@ def _spike(ratios: Array, at_zero: float) -> Array:
 
 
 def same(groups: Groups) -> Array:
+    """Return (n, n): 1 where two runs are of one group, else 0."""
     return np.equal.outer(groups, groups).astype(np.float64)
 
 

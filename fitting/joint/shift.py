@@ -96,6 +96,7 @@ def choose_slopes(runs: Runs) -> tuple[bool, float]:
 
 
 def f_test(small: CurveFit, large: CurveFit, n: int, against: str = "") -> Test:
+    """Test whether the larger of two nested fits of n runs is needed; NaN without a degree of freedom."""
     q, df = large.n_parameters - small.n_parameters, n - large.n_parameters
     if q < 1 or df < 1:
         return Test(against, math.nan, math.nan)

@@ -53,10 +53,12 @@ class AdditiveLaw:
 
     @property
     def coefficients(self) -> tuple[str, ...]:
+        """One name for each term."""
         return tuple(term.coefficient for term in self.terms)
 
     @property
     def exponents(self) -> tuple[str, ...]:
+        """Names in the order of the terms, a shared one once."""
         return tuple(dict.fromkeys(term.exponent for term in self.terms if term.exponent is not None))
 
     @property
@@ -98,14 +100,17 @@ class AdditiveProblem:
 
     @property
     def n_points(self) -> int:
+        """How many runs there are."""
         return len(self.log_loss)
 
     @property
     def to_centred(self) -> Array:
+        """The identity: theta is centred already."""
         return np.eye(len(self.to_raw))
 
     @property
     def is_additive(self) -> bool:
+        """As the law says."""
         return self.law.is_additive
 
     def predict(self, theta: Array) -> tuple[Array, Array]:

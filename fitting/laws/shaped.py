@@ -74,10 +74,12 @@ class ShapedLaw:
 
     @property
     def theta_names(self) -> tuple[str, ...]:
+        """Names of the coordinates that are solved for."""
         return tuple(c.name for c in self.coordinates)
 
     @property
     def parameters(self) -> tuple[str, ...]:
+        """Names as reported: those of theta, unless the law reports others."""
         return self.theta_names if self.reported is None else self.reported(np.ones(len(self.coordinates))).names
 
     def n_parameters(self, n_methods: int) -> int:
@@ -119,14 +121,17 @@ class ShapedProblem:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Names of the coordinates of theta."""
         return self.law.theta_names
 
     @property
     def is_log(self) -> NDArray[np.bool_]:
+        """(n_theta,), true where theta holds a logarithm."""
         return np.array([c.is_log for c in self.law.coordinates])
 
     @property
     def to_raw(self) -> Array:
+        """The identity: axes are not centred."""
         return np.eye(len(self.law.coordinates))
 
     @property
@@ -141,6 +146,7 @@ class ShapedProblem:
 
     @property
     def is_additive(self) -> bool:
+        """As the law says."""
         return self.law.is_additive
 
     def predict(self, theta: Array) -> tuple[Array, Array]:

@@ -125,7 +125,7 @@ def open_database(url_or_path: str | Path, *, read_only: bool = False, create: b
     with explained(database), refusals_named(database):
         require_version(database, may_create=create and not read_only)
         if not read_only:
-            renew_views(database)
+            _renew_views(database)
     return database
 
 
@@ -320,7 +320,7 @@ def create_schema(database: Database) -> None:
         connection.execute(METADATA.tables["schema_version"].insert(), {"version_num": SCHEMA_VERSION})
 
 
-def renew_views(database: Database) -> None:
+def _renew_views(database: Database) -> None:
     """Make the views of a SQLite database anew where they are an earlier version's of the same tables.
 
     PostgreSQL would forget who may read them, so there it is left to `upgrade`.

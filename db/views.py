@@ -82,14 +82,14 @@ def drop_views(connection: Connection) -> None:
 def create_views(connection: Connection) -> None:
     """Make every view; they must not exist."""
     for name in VIEWS:
-        connection.execute(text(statement(name)))
+        connection.execute(text(_statement(name)))
 
 
 def are_views_of_this_code(connection: Connection) -> bool:
     """Tell whether a SQLite database has these very views; those of an earlier version may lack a column."""
     stored = connection.execute(text("SELECT sql FROM sqlite_master WHERE type = 'view'")).scalars().all()
-    return {statement(name) for name in VIEWS} <= set(stored)
+    return {_statement(name) for name in VIEWS} <= set(stored)
 
 
-def statement(name: str) -> str:
+def _statement(name: str) -> str:
     return f"CREATE VIEW {name} AS {VIEWS[name].strip()}"

@@ -4,6 +4,7 @@ A job never comes here. Every SQLite connection may read while one writes (WAL),
 """
 
 import os
+import re
 import shlex
 import sqlite3
 from collections.abc import Iterator
@@ -22,11 +23,12 @@ from scalewright.db.errors import CannotWrite, DbError, EmptyDatabaseError
 from scalewright.db.filesystem import filesystem_type, is_network
 from scalewright.db.schema import METADATA, SCHEMA_VERSION
 from scalewright.db.triggers import create_triggers
-from scalewright.db.views import create_views
+from scalewright.db.views import are_views_of_this_code, create_views, drop_views
 
 BUSY_TIMEOUT_S = 60
 WRITE_LOCK = 0x5CA1E  # the number that every scalewright locks while it writes to PostgreSQL
 WRITES = {"writes": True}
+SECRETS = ("password", "sslpassword")  # that libpq takes in the query of a URL
 FULL_DISK = "the disk of "
 
 
@@ -56,7 +58,7 @@ class Database:
     @property
     def name(self) -> str:
         """What a person calls it: the path, or the URL without its password."""
-        return str(self.path or self.url.render_as_string(hide_password=True))
+        return name_of(self.url)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -122,6 +124,8 @@ def open_database(url_or_path: str | Path, *, read_only: bool = False, create: b
         return open_unwritable(database, path, why)
     with explained(database), refusals_named(database):
         require_version(database, may_create=create and not read_only)
+        if not read_only:
+            _renew_views(database)
     return database
 
 
@@ -201,14 +205,22 @@ def parse_url(text_: str) -> URL:
         return URL.create("sqlite", database=str(Path(text_).expanduser().absolute()))
     try:
         url = make_url(text_)
-    except ArgumentError:
-        raise DbError(f"{text_}: not a database URL (expected postgresql+psycopg://user@host/name or a path)") from None
+    except (ArgumentError, ValueError):
+        shown = re.sub(r"//.*@|\?.*", lambda found: "//***@" if found[0].endswith("@") else "", text_)
+        raise DbError(f"{shown}: not a database URL (expected postgresql+psycopg://user@host/name or a path)") from None
     if url.get_backend_name() == "postgresql":
         return url.set(drivername="postgresql+psycopg")
     if url.get_backend_name() == "sqlite" and url.database:
         return url.set(drivername="sqlite", database=str(Path(url.database).absolute()))
     kinds = "postgresql+psycopg://user@host/name, sqlite:///path or a path"
     raise DbError(f"{url.drivername}: not a kind of database that is known (expected {kinds})")
+
+
+def name_of(url: URL) -> str:
+    """Name a database as a person does: by its path, or by its URL without a password."""
+    if url.get_backend_name() == "sqlite":
+        return str(url.database)
+    return url.difference_update_query(SECRETS).render_as_string(hide_password=True)
 
 
 def _network_notice(path: Path) -> str:
@@ -306,6 +318,21 @@ def create_schema(database: Database) -> None:
         create_views(connection)
         create_triggers(connection)
         connection.execute(METADATA.tables["schema_version"].insert(), {"version_num": SCHEMA_VERSION})
+
+
+def _renew_views(database: Database) -> None:
+    """Make the views of a SQLite database anew where they are an earlier version's of the same tables.
+
+    PostgreSQL would forget who may read them, so there it is left to `upgrade`.
+    """
+    if database.dialect != "sqlite":
+        return
+    with database.read() as connection:
+        if are_views_of_this_code(connection):
+            return
+    with database.write() as connection:
+        drop_views(connection)
+        create_views(connection)
 
 
 def first_line(trouble: DatabaseError) -> str:

@@ -38,10 +38,8 @@ def upgrade(url_or_path: str | Path) -> UpgradeReceipt:
     if before > SCHEMA_VERSION:
         newer = f"schema {before} is newer than the {SCHEMA_VERSION} that this scalewright knows"
         raise DbError(f"{db.name}: {newer}; run: pip install --upgrade scalewright")
-    if before == SCHEMA_VERSION:
-        return UpgradeReceipt(before, before, None)
-    saved = backup(db) if db.path else None
-    with db.write() as connection:
+    saved = backup(db) if db.path and before != SCHEMA_VERSION else None
+    with db.write() as connection:  # of the newest version too: its views may be an earlier one's
         drop_views(connection)
         migrate(connection)
         create_views(connection)

@@ -81,5 +81,15 @@ def drop_views(connection: Connection) -> None:
 
 def create_views(connection: Connection) -> None:
     """Make every view; they must not exist."""
-    for name, query in VIEWS.items():
-        connection.execute(text(f"CREATE VIEW {name} AS {query.strip()}"))
+    for name in VIEWS:
+        connection.execute(text(_statement(name)))
+
+
+def are_views_of_this_code(connection: Connection) -> bool:
+    """Tell whether a SQLite database has these very views; those of an earlier version may lack a column."""
+    stored = connection.execute(text("SELECT sql FROM sqlite_master WHERE type = 'view'")).scalars().all()
+    return {_statement(name) for name in VIEWS} <= set(stored)
+
+
+def _statement(name: str) -> str:
+    return f"CREATE VIEW {name} AS {VIEWS[name].strip()}"

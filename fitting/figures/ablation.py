@@ -1,14 +1,10 @@
 """Figure of an ablation: each variant's final loss against the base, with its interval, best first."""
 
-import textwrap
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from scalewright.fitting.figures.style import footnote, name_of, new_figure, style_of, styled
-
-NAME_LETTERS = 34  # of a variant's name on one line
+from scalewright.fitting.figures.style import footnote, name_of, new_figure, row_names, rows_height, style_of, styled
 
 
 @styled
@@ -18,8 +14,8 @@ def ablation(rows: pd.DataFrame, *, base: str, note: str = "") -> Figure:
     rows: columns label, nats, low, high (infinite: no interval) and n (runs of the variant). Left of 0 is better.
     """
     ordered = rows.sort_values("nats", kind="stable").reset_index(drop=True)
-    names = [textwrap.fill(name_of(label), NAME_LETTERS) for label in ordered["label"]]
-    figure = new_figure(8.4, 1.2 + sum(0.1 + 0.16 * (1 + name.count("\n")) for name in names))
+    names = row_names(name_of(label) for label in ordered["label"])
+    figure = new_figure(8.4, 1.2 + rows_height(names))
     axes = figure.subplots()
     nats, low, high = (ordered[name].to_numpy(float) for name in ("nats", "low", "high"))
     known = np.isfinite(low) & np.isfinite(high)

@@ -12,6 +12,7 @@ from scalewright.fitting.figures.style import (
     legend_above,
     log_axis,
     name_of,
+    name_panel,
     named_artists,
     panels,
     style_of,
@@ -33,7 +34,7 @@ def training_curves(evaluations: pd.DataFrame, *, what: str = "validation loss",
     for axes, size in zip(all_axes, sizes, strict=True):
         some = evaluations[evaluations["size"] == size]
         draw_runs(axes, some)
-        axes.set_title(panel_title(size, float(some["n_params"].median())))
+        name_panel(axes, panel_title(size, float(some["n_params"].median())))
         log_axis(axes, "x", scale=unit.scale, n_ticks=5)
         log_axis(axes, "y")
     label_outer(figure, all_axes, f"training tokens ({unit.words})", f"{what} (nats per token)")
@@ -48,15 +49,10 @@ def draw_runs(axes: Axes, evaluations: pd.DataFrame) -> None:
         runs = evaluations[evaluations["label"] == label].sort_values("n_tokens").groupby("run_id", sort=True)
         for place, (_, run) in enumerate(runs):
             words = name_of(label) if place == 0 else None
-            axes.plot(
-                run["n_tokens"],
-                run["loss_nats"],
-                style.dash,
-                color=style.colour,
-                alpha=0.55,
-                linewidth=1.2,
-                label=words,
-            )
+            axes.plot(  # the marker is for the legend: here it stands at no point
+                run["n_tokens"], run["loss_nats"], color=style.colour, alpha=0.7, linewidth=1.2, label=words,
+                marker=style.marker, markevery=[],
+            )  # fmt: skip
             end = run[run["final"].astype(bool)]
             face = style.colour if bool(end["annealed"].all()) else "white"
             axes.plot(end["n_tokens"], end["loss_nats"], style.marker, color=style.colour, markerfacecolor=face)

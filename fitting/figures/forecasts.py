@@ -7,17 +7,22 @@ from matplotlib.figure import Figure
 
 from scalewright.fitting.figures.losses import LOSS_LABEL
 from scalewright.fitting.figures.style import (
+    BLACK,
     FAINT,
+    GREY,
     PARAMETER_UNITS,
     TOKEN_UNITS,
     footnote,
     in_order,
     legend_above,
     log_axis,
+    mark,
     name_of,
     named_artists,
     new_figure,
     plain,
+    row_names,
+    rows_height,
     style_of,
     styled,
     unit_for,
@@ -30,18 +35,22 @@ def forecast(rows: pd.DataFrame, *, note: str = "") -> Figure:
 
     rows: columns name (what the row is called), label, predicted, low, high, measured (missing: still to come).
     """
-    figure = new_figure(7.4, 1.5 + 0.28 * max(len(rows), 4))
+    names = row_names(rows["name"].astype(str))
+    figure = new_figure(7.4, 1.2 + max(rows_height(names, gap=0.12), 1.12))
     axes = figure.subplots()
     for place, label in enumerate(rows["label"]):
         style = style_of(str(label))
         low, middle, high, measured = rows.iloc[place][["low", "predicted", "high", "measured"]].to_numpy(float)
         axes.plot([low, high], [place, place], color=style.colour, linewidth=5, alpha=0.3, solid_capstyle="butt")
         axes.plot([middle], [place], "|", color=style.colour, markersize=12, markeredgewidth=2)
-        axes.plot([measured], [place], style.marker, color="#222222", markersize=6)
-    axes.set_yticks(range(len(rows)), list(rows["name"]), fontsize=8)
+        axes.plot([measured], [place], style.marker, color=BLACK, markersize=6)
+    axes.set_yticks(range(len(rows)), names, fontsize=8)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlabel(LOSS_LABEL)
-    axes.set_title("Forecast (bar: 95% interval of a new run) and measured loss (black)")
+    entries = [mark("forecast", "|", face=GREY, colour=GREY)]
+    if rows["measured"].notna().any():
+        entries.append(mark("measured (black)", "o", face=BLACK, colour=BLACK))
+    legend_above(figure, entries)
     footnote(figure, note)
     return figure
 

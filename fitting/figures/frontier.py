@@ -18,13 +18,16 @@ from scalewright.fitting.figures.style import (
     Unit,
     footnote,
     in_order,
+    legend_above,
     log_axis,
+    named_artists,
     new_figure,
     style_of,
     styled,
     unit_for,
 )
 
+ROOM = 4.0  # times below and above the lines: wider intervals run out of the panel
 MOST_NAMED = 8  # computes that a legend names; past that the lowest, the highest and some between
 
 
@@ -50,7 +53,7 @@ def isoflop_profiles(points: pd.DataFrame, parabolas: pd.DataFrame, *, note: str
     log_axis(axes, "y", LOSS_LABEL)
     drawn = (parabolas["refused"] == "").any() and parabolas["curvature"].notna().any()
     axes.set_title("IsoFLOP profiles (cross: fitted minimum)" if drawn else "Loss against parameters at each compute")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
+    legend_above(figure, named_artists([axes]), size=8)
     footnote(figure, note)
     return figure
 
@@ -86,7 +89,11 @@ def compute_optimal(optima: Mapping[str, Band], tokens: Mapping[str, Band], *, n
             inside = band.x <= band.last
             axes.plot(band.x[inside], band.middle[inside], color=style.colour, label=band.words)
             axes.plot(band.x[~inside], band.middle[~inside], "--", color=style.colour)
+        middles = np.concatenate([band.middle for band in bands.values()])
+        low, high = axes.get_ylim()
+        axes.set_ylim(max(low, middles.min() / ROOM), min(high, middles.max() * ROOM))
         draw_frontier_axes(axes, bands, units, words)
+    legend_above(figure, named_artists([left, right]))
     footnote(figure, note)
     return figure
 
@@ -96,4 +103,3 @@ def draw_frontier_axes(axes: Axes, bands: Mapping[str, Band], units: tuple[Unit,
     unit = unit_for(np.concatenate([band.middle for band in bands.values()]), units)
     log_axis(axes, "x", f"training compute ({compute.words})", scale=compute.scale, n_ticks=5)
     log_axis(axes, "y", f"{words} ({unit.words})", scale=unit.scale)
-    axes.legend(loc="upper left", fontsize=8)

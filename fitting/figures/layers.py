@@ -17,6 +17,7 @@ from scalewright.fitting.figures.style import (
     legend_above,
     log_axis,
     name_of,
+    name_panel,
     named_artists,
     new_figure,
     short,
@@ -43,7 +44,7 @@ def layers(values: pd.DataFrame, *, note: str = "") -> Figure:
             draw_steps(axes, values[(values["label"] == label) & (values["metric"] == metric)])
         row[0].set_ylabel(metric.replace("_", " "))
     for axes, label in zip(grid[0], labels, strict=True):
-        axes.set_title(name_of(label))
+        name_panel(axes, name_of(label))
     for axes in grid[-1]:
         axes.set_xlabel("layer")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))

@@ -21,6 +21,7 @@ from scalewright.fitting.figures.style import (
     log_axis,
     mark,
     name_of,
+    name_panel,
     named_artists,
     new_figure,
     panels,
@@ -114,7 +115,7 @@ def scatter_runs(axes: Axes, points: pd.DataFrame, label: str, *, is_named: bool
 
 def draw_curve(axes: Axes, band: Band, label: str) -> None:
     style = style_of(label)
-    axes.plot(band.x, band.middle, style.dash, color=style.colour, marker=style.marker, markevery=[], label=band.words)
+    axes.plot(band.x, band.middle, "-", color=style.colour, marker=style.marker, markevery=[], label=band.words)
 
 
 def shade(axes: Axes, bands: Mapping[str, Band], label: str) -> None:
@@ -155,19 +156,21 @@ def loss_against_tokens(points: pd.DataFrame, *, note: str = "") -> Figure:
     every = sizes_in_order(points)
     sizes = spread(every, MOST_PANELS)
     points = points[points["size"].astype(str).isin(sizes)]
-    figure, all_axes = panels(len(sizes))
+    figure, all_axes = panels(len(sizes), share_y=False)  # methods differ by less than sizes do
     unit = unit_for(points["n_tokens"], TOKEN_UNITS)
     for axes, size in zip(all_axes, sizes, strict=True):
         some = points[points["size"].astype(str) == size]
         draw_size(axes, some)
-        axes.set_title(panel_title(size, float(some["n_params"].median())))
+        name_panel(axes, panel_title(size, float(some["n_params"].median())))
         log_axis(axes, "x", scale=unit.scale, n_ticks=5)
         log_axis(axes, "y")
     tick_budgets(all_axes, points["n_tokens"], unit.scale)
     label_outer(figure, all_axes, f"training tokens ({unit.words})", LOSS_LABEL)
     entries = dict(named_artists(all_axes))
     legend_above(figure, [(name_of(one), entries[name_of(one)]) for one in in_order(points["label"])])
-    footnote(figure, note if sizes == every else f"{len(sizes)} of {len(every)} sizes are drawn. {note}")
+    own = "Each panel has its own loss axis. " if len(sizes) > 1 else ""
+    some_of = "" if sizes == every else f"{len(sizes)} of {len(every)} sizes are drawn. "
+    footnote(figure, f"{some_of}{own}{note}")
     return figure
 
 
@@ -189,7 +192,7 @@ def draw_size(axes: Axes, points: pd.DataFrame) -> None:
             min=0
         )  # a mean is rounded
         axes.errorbar(
-            seeds.index.to_numpy(float), seeds["mean"], yerr=spread, fmt=style.marker, linestyle=style.dash,
+            seeds.index.to_numpy(float), seeds["mean"], yerr=spread, fmt=style.marker, linestyle="-",
             color=style.colour, capsize=2, label=name_of(label),
         )  # fmt: skip
 

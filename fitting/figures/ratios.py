@@ -8,7 +8,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from scalewright.fitting.figures.style import FAINT, footnote, name_of, new_figure, plain, style_of, styled
+from scalewright.fitting.figures.style import (
+    FAINT,
+    footnote,
+    name_of,
+    new_figure,
+    plain,
+    row_names,
+    rows_height,
+    style_of,
+    styled,
+)
 
 RATIO_TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
 
@@ -22,12 +32,13 @@ def speed_ups(pooled: pd.DataFrame, cells: pd.DataFrame, *, title: str = "", not
     those that lie past the budgets that were run are drawn hollow.
     """
     rows = list(pooled.itertuples(index=False))
-    figure = new_figure(9.0, 1.5 + 0.42 * max(len(rows), 2))
+    names = row_names(row_name(row) for row in rows)
+    figure = new_figure(9.0, 1.5 + max(rows_height(names, gap=0.26), 0.84))
     axes = figure.subplots()
     for place, row in enumerate(rows):
         draw_cells(axes, place, cells[matches(cells, row.method, row.baseline, row.unit)], str(row.method))
         draw_pooled(axes, place, row)
-    finish(axes, rows, [*pooled["ratio"], *pooled["low"], *pooled["high"], *cells["ratio"]])
+    finish(axes, rows, names, [*pooled["ratio"], *pooled["low"], *pooled["high"], *cells["ratio"]])
     axes.set_title(title or "Convergence speed-up of a method over its baseline")
     footnote(figure, note)
     return figure
@@ -58,7 +69,7 @@ def draw_pooled(axes: Axes, place: int, row: object) -> None:
     axes.plot([ratio], [place], marker=style.marker, color=style.colour, markersize=8)
 
 
-def finish(axes: Axes, rows: Sequence[object], values: Iterable[float]) -> None:
+def finish(axes: Axes, rows: Sequence[object], names: Sequence[str], values: Iterable[float]) -> None:
     """Set limits that hold every finite value and 1, name the rows, and print each interval at the right edge."""
     finite = [value for value in values if value is not None and math.isfinite(value) and value > 0]
     low, high = min([*finite, 0.9]) / 1.08, max([*finite, 1.1]) * 1.08
@@ -70,11 +81,11 @@ def finish(axes: Axes, rows: Sequence[object], values: Iterable[float]) -> None:
     axes.axvspan(low, 1.0, color=FAINT, alpha=0.35, linewidth=0, zorder=0)
     axes.axvline(1.0, color="#555555", linewidth=1)
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_yticks(range(len(rows)), [row_name(row) for row in rows])
+    axes.set_yticks(range(len(rows)), names, fontsize=9)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("times less needed by the method (grey: the method needs more)")
     right = axes.secondary_yaxis("right")
-    right.set_yticks(range(len(rows)), [interval_words(row) for row in rows])
+    right.set_yticks(range(len(rows)), [interval_words(row) for row in rows], fontsize=9)
     right.tick_params(length=0)
     right.spines["right"].set_visible(False)
 

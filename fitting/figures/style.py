@@ -2,12 +2,16 @@
 
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache, wraps
+from types import MappingProxyType
 from typing import Any, Literal, ParamSpec
+from zlib import crc32
 
 import matplotlib as mpl
+import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -16,49 +20,58 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, Locator, MaxNLocator, NullLocator
 
 P = ParamSpec("P")
+LABEL_COLUMNS = ("label", "method", "baseline")
 Colour = Any  # what matplotlib takes as a colour: a name, or an array of red, green, blue and opacity
 
 # Okabe and Ito's colours, chosen to stay apart for colour-blind readers; yellow is left out (unreadable on white).
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 SKY, PURPLE, BLACK, GREY = "#56B4E9", "#CC79A7", "#222222", "#777777"
+# Darker ones for the other half of the table.
+NAVY, BROWN, TEAL, WINE, OLIVE = "#1B3A6B", "#8C510A", "#01665E", "#882255", "#808000"
+INDIGO, RUST, VIOLET, SLATE = "#5E4FA2", "#993404", "#7B3294", "#4D6A79"
 FAINT = "#DDDDDD"
 
 
 @dataclass(frozen=True)
 class LabelStyle:
-    """How one label (a method, with its gate) is drawn: colour, marker and dash differ together."""
+    """How one label (a method, with its gate) is drawn: colour and marker differ together, lines are solid.
+
+    A dashed line says one thing in all figures: it is drawn past the runs.
+    """
 
     name: str
     colour: str
     marker: str
-    dash: str = "-"
 
 
 STYLES: dict[str, LabelStyle] = {
     "gpt+": LabelStyle("GPT+", BLUE, "o"),
     "angpt": LabelStyle("anGPT", VERMILION, "s"),
     "ngpt": LabelStyle("nGPT", GREEN, "D"),
-    "gpt": LabelStyle("GPT", BLUE, "8", "--"),
-    "pre-ln": LabelStyle("Pre-LN", GREY, "^", "--"),
-    "post-ln": LabelStyle("Post-LN", SKY, "v", "-."),
+    "gpt": LabelStyle("GPT", SLATE, "8"),
+    "pre-ln": LabelStyle("Pre-LN", GREY, "^"),
+    "post-ln": LabelStyle("Post-LN", SKY, "v"),
     "deepnorm": LabelStyle("DeepNorm", PURPLE, "P"),
     "sandwich-ln": LabelStyle("Sandwich-LN", ORANGE, "X"),
-    "mix-ln": LabelStyle("Mix-LN", BLACK, "<", "-."),
-    "lns": LabelStyle("LNS", GREEN, ">", ":"),
-    "scale-res": LabelStyle("ScaleRes", VERMILION, "p", ":"),
-    "peri-ln": LabelStyle("Peri-LN", ORANGE, "H", "-."),
-    "gpt+gpas": LabelStyle("GPT + GPAS", BLUE, "3", ":"),
-    "gpt++gpas": LabelStyle("GPT+ + GPAS", BLUE, "4", "-."),
-    "pre-ln+gpas": LabelStyle("Pre-LN + GPAS", PURPLE, "d", "--"),
-    "post-ln+gpas": LabelStyle("Post-LN + GPAS", SKY, "1", ":"),
-    "deepnorm+gpas": LabelStyle("DeepNorm + GPAS", PURPLE, "*", ":"),
-    "sandwich-ln+gpas": LabelStyle("Sandwich-LN + GPAS", ORANGE, "x", ":"),
-    "mix-ln+gpas": LabelStyle("Mix-LN + GPAS", BLACK, "2", ":"),
-    "lns+gpas": LabelStyle("LNS + GPAS", GREEN, "h", "--"),
-    "scale-res+gpas": LabelStyle("ScaleRes + GPAS", VERMILION, "+", "-."),
+    "mix-ln": LabelStyle("Mix-LN", BLACK, "<"),
+    "lns": LabelStyle("LNS", OLIVE, ">"),
+    "scale-res": LabelStyle("ScaleRes", "#F4A582", "p"),
+    "peri-ln": LabelStyle("Peri-LN", BROWN, "H"),
+    "gpt+gpas": LabelStyle("GPT + GPAS", "#00A6D6", "3"),
+    "gpt++gpas": LabelStyle("GPT+ + GPAS", NAVY, "4"),
+    "pre-ln+gpas": LabelStyle("Pre-LN + GPAS", WINE, "d"),
+    "post-ln+gpas": LabelStyle("Post-LN + GPAS", INDIGO, "1"),
+    "deepnorm+gpas": LabelStyle("DeepNorm + GPAS", VIOLET, "*"),
+    "sandwich-ln+gpas": LabelStyle("Sandwich-LN + GPAS", RUST, "x"),
+    "mix-ln+gpas": LabelStyle("Mix-LN + GPAS", "#A6761D", "2"),
+    "lns+gpas": LabelStyle("LNS + GPAS", TEAL, "h"),
+    "scale-res+gpas": LabelStyle("ScaleRes + GPAS", "#E7298A", "+"),
 }
 SPARE_COLOURS = (ORANGE, SKY, GREEN, PURPLE, BLUE, VERMILION, BLACK, GREY)
 SPARE_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
+
+# How the labels of the figure that is being drawn look, where the table does not know them.
+LOOKS: ContextVar[Mapping[str, LabelStyle]] = ContextVar("LOOKS", default=MappingProxyType({}))
 
 # The first draws all it can; the others are for letters it has not, where they are installed.
 FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "Noto Emoji", "Noto Sans")
@@ -88,19 +101,50 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
     @wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with mpl.rc_context(RC | {"font.family": fonts()}):  # type: ignore[arg-type]
-            return draw(*args, **kwargs)
+        token = LOOKS.set(looks_of(labels_in([*args, *kwargs.values()])))
+        try:
+            with mpl.rc_context(RC | {"font.family": fonts()}):  # type: ignore[arg-type]
+                return draw(*args, **kwargs)
+        finally:
+            LOOKS.reset(token)
 
     return drawn
 
 
+def labels_in(inputs: Iterable[object]) -> set[str]:
+    """Return the labels that a figure's inputs name: in frames, and as the keys of fitted curves."""
+    found: set[str] = set()
+    for one in inputs:
+        if isinstance(one, Mapping):
+            found |= set(map(str, one))
+        elif isinstance(one, pd.DataFrame):
+            found |= {str(label) for name in LABEL_COLUMNS if name in one for label in one[name]}
+    return found
+
+
+def looks_of(labels: Iterable[str]) -> dict[str, LabelStyle]:
+    """Give each label that the table does not know a look: the one its spelling asks for, unless another has it."""
+    named = sorted(set(labels))
+    taken = [STYLES[label] for label in named if label in STYLES]
+    found: dict[str, LabelStyle] = {}
+    for label in (one for one in named if one not in STYLES):
+        colour = rarest([one.colour for one in taken], SPARE_COLOURS, label)
+        of_colour = [one.marker for one in taken if one.colour == colour]  # these count most: no two looks are one
+        markers = [*(one.marker for one in taken), *of_colour * len(taken)]
+        found[label] = LabelStyle(label, colour, rarest(markers, SPARE_MARKERS, label))
+        taken.append(found[label])
+    return found
+
+
+def rarest(taken: Sequence[str], spare: Sequence[str], label: str) -> str:
+    """Return the entry of `spare` that is taken least, the first of them from where the label's spelling points."""
+    start = crc32(label.encode()) % len(spare)
+    return min([*spare[start:], *spare[:start]], key=taken.count)
+
+
 def style_of(label: str) -> LabelStyle:
-    """Return the label's entry, or one made from its spelling, so that a new label keeps its look across figures."""
-    if label in STYLES:
-        return STYLES[label]
-    number = sum(ord(letter) * (place + 1) for place, letter in enumerate(label))
-    colour = SPARE_COLOURS[number % len(SPARE_COLOURS)]
-    return LabelStyle(label, colour, SPARE_MARKERS[number % len(SPARE_MARKERS)], ":")
+    """Return the label's entry; an unknown one has the look that its figure gives it, else the one of its spelling."""
+    return STYLES.get(label) or LOOKS.get().get(label) or looks_of([label])[label]
 
 
 def name_of(label: str) -> str:
@@ -148,12 +192,14 @@ def new_figure(width: float = 6.8, height: float = 4.4) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def panels(n_panels: int, *, width: float = 3.1, height: float = 3.2, n_columns: int = 3) -> tuple[Figure, list[Axes]]:
-    """Make a figure of small panels that share both axes; panels past `n_panels` are not drawn."""
+def panels(
+    n_panels: int, *, width: float = 3.1, height: float = 3.2, n_columns: int = 3, share_y: bool = True
+) -> tuple[Figure, list[Axes]]:
+    """Make a figure of small panels that share x, and y where asked; panels past `n_panels` are not drawn."""
     columns = 2 if n_panels == 4 else min(n_panels, n_columns)
     rows = math.ceil(n_panels / columns)
     figure = new_figure(max(width * columns, 4.6), height * rows + 0.6)
-    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    grid = figure.subplots(rows, columns, sharex=True, sharey=share_y, squeeze=False)
     axes = list(grid.flat)
     for unused in axes[n_panels:]:
         unused.set_visible(False)
@@ -246,6 +292,7 @@ def short(value: float) -> str:
     return f"{value:.3g}"
 
 
+ROW_LETTERS = 36  # of a row's name on one line
 LETTER = 0.54  # of the font size: how wide a letter is, on the wide side
 MANY_ENTRIES = 6  # of a legend, past which its letters are small
 HANDLE = 44.0  # points that a legend's marker and the gaps about it take
@@ -276,8 +323,26 @@ def legend_above(figure: Figure, entries: Iterable[tuple[str, Artist]], *, title
     n_lines = sum(words.count("\n") + 1 for words in wrapped)
     figure.set_figheight(float(figure.get_figheight()) + 1.45 * size / 72 * max(math.ceil(n_lines / columns) - 1, 0))
     figure.legend(
-        list(by_words.values()), wrapped, loc="outside upper left", ncols=columns, fontsize=size, title=title or None
-    )
+        list(by_words.values()), wrapped, loc="outside upper left", ncols=columns, fontsize=size, title=title or None,
+        alignment="left",
+    )  # fmt: skip
+
+
+def name_panel(axes: Axes, words: str) -> None:
+    """Write a panel's title above it, wrapped to its width."""
+    figure, grid = axes.get_figure(root=True), axes.get_gridspec()
+    width = (float(figure.get_figwidth()) if figure else 0.0) / (grid.ncols if grid else 1)
+    axes.set_title(textwrap.fill(words, letters_in(width - 0.5, RC["axes.titlesize"])))
+
+
+def row_names(names: Iterable[str]) -> list[str]:
+    """Wrap the names of rows, so that they leave the larger part of the page to the data."""
+    return [textwrap.fill(name, ROW_LETTERS) for name in names]
+
+
+def rows_height(names: Iterable[str], gap: float = 0.1) -> float:
+    """Return the inches that rows with these wrapped names need, `gap` between them."""
+    return sum(gap + 0.16 * (1 + name.count("\n")) for name in names)
 
 
 def named_artists(all_axes: Iterable[Axes]) -> list[tuple[str, Artist]]:

@@ -16,6 +16,7 @@ from scalewright.fitting.figures.style import (
     legend_above,
     log_axis,
     name_of,
+    name_panel,
     named_artists,
     panels,
     styled,
@@ -45,10 +46,11 @@ def sweeps(points: pd.DataFrame, optima: pd.DataFrame, *, setting: str = "lr_pea
     cells = list(dict.fromkeys(zip(ordered["size"].astype(str), ordered["budget"].astype(str), strict=True)))
     colours = colormaps["viridis"](np.linspace(0.0, 0.85, len(cells)))
     for axes, label in zip(all_axes, labels, strict=True):
-        axes.set_title(name_of(label))
+        name_panel(axes, name_of(label))
         for (size, budget), colour in zip(cells, colours, strict=True):
-            draw_sweep(axes, at(points, label, size, budget), setting, colour, f"{size} × {budget}", top)
-            draw_optimum(axes, at(optima, label, size, budget), colour)
+            some = at(points, label, size, budget)
+            draw_sweep(axes, some, setting, colour, f"{size} × {budget}", top)
+            draw_optimum(axes, at(optima, label, size, budget), some[setting], colour)
         log_axis(axes, "x", n_ticks=N_TICKS)
         log_axis(axes, "y")
     margin = (top / float(points["loss_nats"].min())) ** 0.06
@@ -77,13 +79,14 @@ def draw_sweep(axes: Axes, points: pd.DataFrame, setting: str, colour: Colour, w
     axes.plot(some[setting][above], np.full(above.sum(), top), "^", color=colour, markersize=6, fillstyle="none")
 
 
-def draw_optimum(axes: Axes, optima: pd.DataFrame, colour: Colour) -> None:
+def draw_optimum(axes: Axes, optima: pd.DataFrame, tried: "pd.Series[float]", colour: Colour) -> None:
+    """Draw the parabola over the values that were tried, and its minimum."""
     for place in range(len(optima)):
         best, loss, curvature = optima.iloc[place][["best", "loss_best", "curvature"]].to_numpy(float)
         if not optima["usable"].iloc[place]:
             axes.plot([best], [loss], "o", color=VERMILION, markersize=10, fillstyle="none", markeredgewidth=1.8)
             continue
-        x = np.geomspace(best / 3, best * 3, 60)
+        x = np.geomspace(max(best / 3, tried.min()), min(best * 3, tried.max()), 60)
         inside = curvature * np.log(x / best) ** 2 < 0.06
         axes.plot(x[inside], (loss * np.exp(curvature * np.log(x / best) ** 2))[inside], color=colour, linewidth=1.1)
         axes.plot([best], [loss], "x", color=colour, markersize=10, markeredgewidth=1.8)
@@ -102,7 +105,7 @@ def best_settings(optima: pd.DataFrame, laws: pd.DataFrame, *, setting: str = "l
     budgets = list(dict.fromkeys(optima.sort_values("n_tokens", kind="stable")["budget"].astype(str)))
     colours = colormaps["viridis"](np.linspace(0.0, 0.85, len(budgets)))
     for axes, label in zip(all_axes, labels, strict=True):
-        axes.set_title(name_of(label))
+        name_panel(axes, name_of(label))
         for budget, colour in zip(budgets, colours, strict=True):
             own, line = (frame[(frame["label"] == label) & (frame["budget"] == budget)] for frame in (optima, laws))
             draw_best(axes, own, colour, f"{budget} tokens")

@@ -13,14 +13,19 @@ from scalewright.fitting.figures.style import (
     BLUE,
     FAINT,
     FLOP_UNITS,
+    GREEN,
     GREY,
-    SPARE_COLOURS,
+    ORANGE,
+    PURPLE,
+    SKY,
     SPARE_MARKERS,
     VERMILION,
     footnote,
     in_order,
+    legend_above,
     log_axis,
     name_of,
+    named_artists,
     new_figure,
     style_of,
     styled,
@@ -28,6 +33,7 @@ from scalewright.fitting.figures.style import (
 )
 from scalewright.fitting.result import is_identified
 
+LAW_COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, GREY)
 MOST_ERROR = 50.0  # percent; a forecast further off is counted, and does not flatten the others
 
 
@@ -53,6 +59,7 @@ def specification_curve(
     loose = f", not identified by {n_loose}" if n_loose else ""
     top.set_title(f"{parameter} under {len(rows)} specifications{loose}")
     draw_choices(bottom, rows, levels)
+    legend_above(figure, named_artists([top]))
     footnote(figure, note)
     return figure
 
@@ -73,9 +80,8 @@ def draw_estimates(axes: Axes, rows: pd.DataFrame, headline: float) -> None:
     axes.plot(barred, values[barred], "o", color=BLUE, markersize=4)
     loose = np.flatnonzero(~known)
     axes.plot(loose, np.clip(values[loose], bottom, top), "o", color=GREY, markersize=4, fillstyle="none")
-    axes.axhline(headline, color=VERMILION, linewidth=1.2, linestyle="--", label=f"headline {headline:.4g}")
+    axes.axhline(headline, color=VERMILION, linewidth=1.2, label=f"headline {headline:.4g}")
     axes.set_ylim(bottom, top)
-    axes.legend(loc="upper left")
 
 
 def estimate_window(
@@ -113,7 +119,7 @@ def rolling_origin(forecasts: pd.DataFrame, *, note: str = "") -> Figure:
     axes = figure.subplots()
     for place, law in enumerate(forecasts["law"].unique()):
         some = forecasts[forecasts["law"] == law].sort_values("decades")
-        colour, marker = SPARE_COLOURS[-1 - place % 8], SPARE_MARKERS[place % 10]
+        colour, marker = LAW_COLOURS[place % len(LAW_COLOURS)], SPARE_MARKERS[place % len(SPARE_MARKERS)]
         typical = 100 * float(some["error"].abs().median())
         axes.plot(
             some["decades"],
@@ -132,7 +138,7 @@ def rolling_origin(forecasts: pd.DataFrame, *, note: str = "") -> Figure:
         axes.set_ylim(-MOST_ERROR, MOST_ERROR)
         n_past = int((100 * forecasts["error"].abs() > MOST_ERROR).sum())
         axes.set_title(f"Forecasting the larger runs from the smaller ones ({n_past} past the axis)")
-    axes.legend(loc="best")
+    legend_above(figure, named_artists([axes]))
     footnote(figure, note)
     return figure
 
@@ -151,7 +157,7 @@ def profile(
     curve = curve.dropna()
     rise = curve["rise"] / threshold
     axes.plot(curve["value"], rise, color=BLUE)
-    axes.axhline(1.0, color=VERMILION, linestyle="--", linewidth=1.2, label="what chance allows (95%)")
+    axes.axhline(1.0, color=VERMILION, linewidth=1.2, label="what chance allows (95%)")
     told = f"estimate {estimate:.4g}" if is_identified(low, high) else "best fit"
     axes.axvline(estimate, color="#555555", linewidth=1, label=told)
     left, right = float(curve["value"].min()), float(curve["value"].max())
@@ -163,7 +169,7 @@ def profile(
     axes.set_xlabel(parameter)
     axes.set_ylabel("how much worse the fit gets (1: the 95% limit)")
     axes.set_title(f"{parameter}: {interval_in_words(low, high)}")
-    axes.legend(loc="upper center")
+    legend_above(figure, named_artists([axes]))
     footnote(figure, note)
     return figure
 
@@ -196,7 +202,7 @@ def diagnostics(residuals: pd.DataFrame, *, note: str = "") -> Figure:
     log_axis(grid[0, 1], "x", "tokens per non-embedding parameter", n_ticks=5)
     draw_quantiles(grid[1, 0], 100 * residuals["residual"].to_numpy(float))
     draw_influence(grid[1, 1], residuals)
-    grid[0, 0].legend(loc="best", fontsize=8)
+    legend_above(figure, named_artists([grid[0, 0]]))
     footnote(figure, note)
     return figure
 

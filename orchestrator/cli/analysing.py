@@ -229,23 +229,36 @@ def figures(place: PLACE = None, as_json: JSON = False) -> None:
 
     asked = ask(place)
     page = report_experiment(asked.study, asked.experiment, compare=asked.compare)
+    drawn = [str(path) for path in page.files if path.suffix in (".png", ".html")]
     if as_json:
-        print_json([str(path) for path in page.files])
+        print_json(drawn)
     else:
-        print("\n".join(map(str, page.files)))
+        print("\n".join(drawn))
 
 
-def report(place: PLACE = None, as_json: JSON = False) -> None:
+def report(
+    place: PLACE = None,
+    tables: Annotated[
+        str | None,
+        typer.Option(help="Name the files of the table of final losses, to paste; with commas: {table_formats}."),
+    ] = None,
+    as_json: JSON = False,
+) -> None:
     """Write the page of an experiment: findings, tables, figures. Example: scalewright report experiments.yaml"""
     from scalewright.orchestrator.cli.selection import ask
     from scalewright.orchestrator.report.page import report_experiment
+    from scalewright.orchestrator.report.paper_tables import paths_of, read_formats
     from scalewright.orchestrator.report.tables import print_json
 
+    formats = read_formats(tables) if tables is not None else ()
     asked = ask(place)
     page = report_experiment(asked.study, asked.experiment, compare=asked.compare)
+    pasted = paths_of(page.path.parent, formats)
     if as_json:
-        tables = {table.title: list(table.rows) for table in page.tables}
-        print_json({"path": str(page.path), "findings": page.lines, "tables": tables})
+        shown = {table.title: list(table.rows) for table in page.tables}
+        named = dict(zip(formats, map(str, pasted), strict=True))
+        print_json({"path": str(page.path), "findings": page.lines, "tables": shown, "files": named})
         return
-    print(page.path)
+    for path in (page.path, *pasted):
+        print(path)
     print("open it in a browser; its pictures are in the page itself", file=sys.stderr)

@@ -39,6 +39,7 @@ NAMES: dict[str, Callable[[], Iterable[str]]] = {
     "held_out": from_table("orchestrator.analysis.fits", "HELD_OUT"),
     "executors": from_table("orchestrator.config.resources", "EXECUTORS"),
     "states": from_table("db.run_states", "STATES"),
+    "table_formats": from_table("orchestrator.report.paper_tables", "FORMATS"),
     "tables": from_table("orchestrator.sync.table_files", "WRITERS"),
     "points": from_table("orchestrator.sync.point_columns", "NAMES"),
     "token_rules": from_table("orchestrator.sync.point_columns", "TOKEN_RULES"),

@@ -92,7 +92,10 @@ def summary(plan: Plan, study: Study, receipt: "PlanReceipt | None") -> list[str
     if plan.n_measured < len(plan.runs):
         lines.append(f"time: measured throughput for {plan.n_measured} of {len(plan.runs)} runs, else an assumed speed")
     if receipt is not None:
-        lines.append(f"recorded in {study.database}: {receipt.n_new} new runs, {receipt.n_existing} known ones")
+        from scalewright.db.engine import name_of, parse_url
+
+        place = name_of(parse_url(study.database))
+        lines.append(f"recorded in {place}: {receipt.n_new} new runs, {receipt.n_existing} known ones")
     return lines + [f"warning: {warning}" for warning in plan.warnings]
 
 

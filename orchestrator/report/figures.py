@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from scalewright.orchestrator.analysis.analyze import COMPUTE_LAW, Analysis, is_one_cell, seeds_in_words
+from scalewright.orchestrator.analysis.analyze import COMPUTE_LAW, FLOOR_LAW, Analysis, is_one_cell, seeds_in_words
 from scalewright.orchestrator.analysis.comparisons import DIRECTIONS, PairReading
 from scalewright.orchestrator.report.comparison_tables import UNIT_WORDS
 from scalewright.orchestrator.report.forecast_tables import forecast_picture
 from scalewright.orchestrator.report.format import interval, number
 from scalewright.orchestrator.report.html import Picture, file_label
+from scalewright.orchestrator.report.law_tables import fitted_labels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,34 +69,44 @@ def compute_picture(analysis: Analysis) -> tuple[Picture, ...]:
     )
     caption = "Final loss of every run against its training compute."
     if bands:
-        caption += f" Lines: L = K·C^−γ, fitted by least squares to {fitted_to}; they end where these runs end."
+        law = "L = E + K·C^−γ" if compute_law(analysis) == FLOOR_LAW else "L = K·C^−γ"
+        caption += f" Lines: {law}, fitted by least squares to {fitted_to}; they end where these runs end."
     return (Picture("loss-against-compute", figure, caption),)
 
 
 def compute_bands(analysis: Analysis) -> "dict[str, Band]":
-    """Evaluate each label's power law over the compute of the runs that it is fitted to."""
+    """Evaluate each label's law in compute over the compute of the runs that it is fitted to."""
     import numpy as np
 
     from scalewright.fitting.figures.losses import Band
     from scalewright.fitting.figures.style import name_of
 
     bands = {}
+    law = compute_law(analysis)
     for label in analysis.labels:
-        result = analysis.fit(COMPUTE_LAW, label).result
+        result = analysis.fit(law, label).result
         if result is None:
             continue
         x = np.geomspace(*result.range["flops"], N_CURVE_POINTS)
         band, gamma = result.predict(flops=x, new_run=True), result.params["alpha"]
-        words = f"{name_of(label)}: γ {gamma_words(gamma)}, n = {result.n}"
+        floor = f"E {parameter_in_legend(result.params['E'], 3)}, " if law == FLOOR_LAW else ""
+        words = f"{name_of(label)}: {floor}γ {parameter_in_legend(gamma, 2)}, n = {result.n}"
         bands[label] = Band(x, band.value, band.low, band.high, words)
     return bands
 
 
-def gamma_words(gamma: "Parameter") -> str:
-    low = None if gamma.one_sided in ("upper", "none") else gamma.low
-    high = None if gamma.one_sided in ("lower", "none") else gamma.high
-    value = f"= {number(gamma.value, 2)} " if gamma.one_sided is None else ""
-    return f"{value}{interval(low, high, 2)}"
+def compute_law(analysis: Analysis) -> str:
+    """Choose the law that all curves of loss against compute follow: with a floor where all labels' runs bound it."""
+    fits = [analysis.fit(FLOOR_LAW, label).result for label in fitted_labels(analysis)]
+    bounded = [fit is not None and fit.params["E"].identified for fit in fits]
+    return FLOOR_LAW if bounded and all(bounded) else COMPUTE_LAW
+
+
+def parameter_in_legend(one: "Parameter", digits: int) -> str:
+    low = None if one.one_sided in ("upper", "none") else one.low
+    high = None if one.one_sided in ("lower", "none") else one.high
+    value = f"= {number(one.value, digits)} " if one.one_sided is None else ""
+    return f"{value}{interval(low, high, digits)}"
 
 
 def frontier_picture(fits: "Mapping[str, tuple[FitResult, float]]", past: float) -> Picture:
@@ -111,10 +122,14 @@ def frontier_picture(fits: "Mapping[str, tuple[FitResult, float]]", past: float)
     tokens: dict[str, Band] = {}
     for label, (result, flops) in fits.items():
         found, powers = frontier(result, np.geomspace(flops / 100, flops * past, N_CURVE_POINTS)), exponents(result)
-        for drawn, band, name in ((params, found.n_params, "a"), (tokens, found.n_tokens, "b")):
-            words = f"{name_of(label)}: {name} = {number(powers[name].value)} {interval_of(powers[name])}"
+        told = ", ".join(f"{name} = {number(powers[name].value)} {interval_of(powers[name])}" for name in "ab")
+        words = f"{name_of(label)}: {told}"
+        for drawn, band in ((params, found.n_params), (tokens, found.n_tokens)):
             drawn[label] = Band(found.flops, band.value, band.low, band.high, words, flops)
-    note = f"Bands: 95% intervals. Dashed: past the largest compute that was run, up to {past:g} times it."
+    note = (
+        "N* grows as C^a, D* as C^b. Bands: 95% intervals; wide ones run out of the panel. "
+        f"Dashed: past the largest compute that was run, up to {past:g} times it."
+    )
     caption = "Compute-optimal parameters and tokens of the fitted laws."
     return Picture("compute-optimal", FIGURES["compute-optimal"](params, tokens, note=note), caption)
 

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from scalewright.orchestrator.analysis.analyze import Analysis
 from scalewright.orchestrator.analysis.comparisons import PairReading
@@ -19,7 +20,32 @@ FINAL_NOTE = (
 )
 
 
-def finals_table(analysis: Analysis) -> Table:
+@dataclass(frozen=True)
+class FinalLoss:
+    """One method at one size and budget: mean loss over its runs, and its difference from the baseline there."""
+
+    size: str
+    budget: str
+    label: str
+    n_params: float
+    n_tokens: float
+    n_runs: int
+    loss_nats: float
+    difference: "LossDifference | None"
+    baseline: str | None
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(self.loss_nats)
+
+    @property
+    def name(self) -> str:
+        from scalewright.fitting.figures.style import name_of
+
+        return name_of(self.label)
+
+
+def final_losses(analysis: Analysis) -> list[FinalLoss]:
     """One row a method, size and budget, smallest first; within a cell the methods in the order of all figures."""
     from scalewright.fitting.curve import budget_keys, size_keys
     from scalewright.fitting.figures.style import name_of
@@ -27,30 +53,51 @@ def finals_table(analysis: Analysis) -> Table:
     points = analysis.points.frame
     points = points.assign(_size=size_keys(points), _budget=budget_keys(points))
     ranks = {label: rank for rank, label in enumerate(analysis.labels)}
-    points = points.assign(_rank=points["label"].map(ranks))
+    # methods of one size differ a little in parameters, and so in the tokens of `20x`
+    places = {"_n": points.groupby("_size")["n_params"].transform("min"), "_rank": points["label"].map(ranks)}
+    points = points.assign(**places, _d=points.groupby(["_size", "_budget"])["n_tokens"].transform("min"))
     pairs = {pair.method: pair for pair in reversed(analysis.comparisons)}
-    ordered = points.sort_values(["n_params", "n_tokens", "_rank"], kind="stable")
-    rows: list[dict[str, Any]] = []
+    ordered = points.sort_values(["_n", "_d", "_rank"], kind="stable")
+    rows = []
     for (size, budget, label), runs in ordered.groupby(["_size", "_budget", "label"], sort=False):
-        loss = float(runs["loss_nats"].mean())
-        rows.append(
-            {
-                "size": size,
-                "budget": budget_words(str(budget), float(runs["n_tokens"].median())),
-                "method": name_of(str(label)),
-                "runs": len(runs),
-                "loss": number(loss, 4),
-                "perplexity": number(math.exp(loss), 4),
-                **difference_cells(pairs.get(str(label)), f"cell {size} {budget}"),
-            }
-        )
+        n_tokens = float(runs["n_tokens"].median())
+        pair = pairs.get(str(label))
+        found = difference_of(pair, f"cell {size} {budget}")
+        base = name_of(pair.baseline) if pair is not None and found is not None else None
+        words = budget_words(str(budget), n_tokens)
+        n_params, loss = float(runs["n_params"].median()), float(runs["loss_nats"].mean())
+        rows.append(FinalLoss(str(size), words, str(label), n_params, n_tokens, len(runs), loss, found, base))
+    return rows
+
+
+def difference_of(pair: PairReading | None, scope: str) -> "LossDifference | None":
+    return None if pair is None else next((d for d in pair.comparison.differences if d.scope == scope), None)
+
+
+def finals_table(analysis: Analysis) -> Table:
+    """Word the final losses; what is the same in all rows stands in the title."""
+    from scalewright.fitting.figures.style import name_of
+
+    rows = [
+        {
+            "size": row.size,
+            "budget": row.budget,
+            "method": row.name,
+            "runs": row.n_runs,
+            "loss": number(row.loss_nats, 4),
+            "perplexity": number(row.perplexity, 4),
+            "difference": "-" if row.difference is None else nats_words(row.difference),
+            "baseline": row.baseline or "-",
+        }
+        for row in final_losses(analysis)
+    ]
     alike = [name for name in ("size", "budget") if len({row[name] for row in rows}) == 1]
-    bases = {pair.baseline for pair in analysis.comparisons}
+    bases = {name_of(pair.baseline) for pair in analysis.comparisons}
     alike += ["baseline"] if len(bases) < 2 else []
     alike += ["difference"] if not bases else []
     where = [f"{name} {rows[0][name]}" for name in alike if name in ("size", "budget")]
     title = f"Final loss and perplexity{' at ' * bool(where)}{', '.join(where)}"
-    named = [f"Baseline: {name_of(one)}." for one in bases] if len(bases) == 1 else []
+    named = [f"Baseline: {one}." for one in bases] if len(bases) == 1 else []
     shown = tuple({name: value for name, value in row.items() if name not in alike} for row in rows)
     return Table(title, shown, (*named, FINAL_NOTE) if bases else ())
 
@@ -58,16 +105,6 @@ def finals_table(analysis: Analysis) -> Table:
 def budget_words(budget: str, n_tokens: float) -> str:
     """Write a budget as it was asked for; one without a name by its tokens."""
     return short_count(n_tokens) if budget.replace(".", "").replace("e+", "").isdigit() else budget
-
-
-def difference_cells(pair: PairReading | None, scope: str) -> dict[str, str]:
-    """Write the difference of one cell from the baseline; a method that is compared with none has dashes."""
-    from scalewright.fitting.figures.style import name_of
-
-    found = None if pair is None else next((d for d in pair.comparison.differences if d.scope == scope), None)
-    if pair is None or found is None:
-        return {"difference": "-", "baseline": "-"}
-    return {"difference": nats_words(found), "baseline": name_of(pair.baseline)}
 
 
 def nats_words(one: "LossDifference") -> str:
@@ -92,4 +129,5 @@ def ablation_words(pairs: Sequence[PairReading]) -> tuple[str, ...]:
     told = [f"{listed(better)} {'ends' if len(better) == 1 else 'end'} below {base}"] if better else []
     told += [f"{listed(worse)} {'ends' if len(worse) == 1 else 'end'} above it"] if worse else []
     shown = f"Beyond their intervals: {'; '.join(told)}. " if told else ""
-    return (lowest, f"{shown}{counted(rest, 'variant')} of {len(ordered)}: no difference shown.")
+    same = f"{counted(rest, 'variant')} of {len(ordered)}: no difference shown." if rest else ""
+    return (lowest, f"{shown}{same}".strip())

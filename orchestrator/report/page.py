@@ -25,8 +25,9 @@ from scalewright.orchestrator.report.law_tables import (
     laws_table,
     runs_table,
 )
-from scalewright.orchestrator.report.loss_tables import ablation_words, finals_table
+from scalewright.orchestrator.report.loss_tables import ablation_words, final_losses, finals_table
 from scalewright.orchestrator.report.page_store import Page, page_key, read_page, write_page
+from scalewright.orchestrator.report.paper_tables import write_tables
 from scalewright.orchestrator.report.warnings import cautions
 from scalewright.orchestrator.study import Study
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def report_experiment(study: Study, experiment: str, *, compare: tuple[tuple[str, str], ...] = ()) -> Page:
-    """Analyse a synced experiment, draw its figures and write figures/<experiment>/index.html.
+    """Analyse a synced experiment, draw its figures, write its table for papers and figures/<experiment>/index.html.
 
     Safe to repeat: where neither the runs nor the code have changed since, the page that is there is returned.
     """
@@ -49,7 +50,8 @@ def report_experiment(study: Study, experiment: str, *, compare: tuple[tuple[str
     report = build_report(analysis)
     path = write_report(report, folder)
     record_pictures(study, analysis, report, folder)
-    files = (*(folder / f"{picture.name}.png" for picture in pictures_of(report)), path)
+    pasted = write_tables(final_losses(analysis), folder)
+    files = (*(folder / f"{picture.name}.png" for picture in pictures_of(report)), *pasted, path)
     page = Page(headline_tables(analysis), headline_lines(analysis), files, path)
     write_page(page, key)
     return page

@@ -93,7 +93,8 @@ def time_left(rows: Sequence[Row], n_at_once: int) -> float | None:
     training = [number(row["left_s"]) for row in rows if row["state"] == "running"]
     if not waiting and not training:
         return 0.0
-    owed = training + [seconds * slowdown(rows) for seconds in waiting]
+    stretch = slowdown(rows)
+    owed = training + [seconds * stretch for seconds in waiting]
     return max(sum(owed) / n_at_once, max(owed)) if n_at_once else None
 
 

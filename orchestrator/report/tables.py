@@ -3,9 +3,9 @@
 import json
 import math
 import os
+import re
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,9 @@ from scalewright.orchestrator.report.format import short_count
 Row = Mapping[str, Any]
 GAP = 2  # spaces between columns
 WIDEST = 60  # of a text before it is wrapped
+NARROWEST = 12  # of a column, however little room there is
+SEPARATORS = r"/_,=.:+\-"  # after which a long word may break
+JOINT = "\N{WORD JOINER}"  # stands between the parts of one word
 
 
 def print_rows(rows: Sequence[Row], *, as_json: bool = False, title: str = "", empty: str = "nothing to show") -> None:
@@ -46,10 +49,16 @@ def finite(value: Any) -> Any:
 
 
 def print_table(rows: Sequence[Row], title: str = "") -> None:
-    """Print a table that never breaks a word: long texts are wrapped between words, too many columns go below."""
-    columns = [Column.of(name, [row.get(name) for row in rows]) for name in rows[0]]
+    """Print a table in the room there is: long texts are wrapped, too many columns go below.
+
+    Texts break between words, a long word after a separator, and what has none loses its middle.
+    """
+    width = room()
+    names = list(rows[0])
+    first = Column.of(names[0], [row.get(names[0]) for row in rows], room_for(None, width))
+    columns = [first, *(Column.of(name, [row.get(name) for row in rows], room_for(first, width)) for name in names[1:])]
     lines = [title] if title else []
-    for block in blocks(columns, room()):
+    for block in blocks(columns, width):
         lines += ["", *block_lines(block, len(rows))]
     sys.stdout.write("\n".join([*lines, ""]) + "\n")
 
@@ -62,6 +71,38 @@ def room() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
+def room_for(first: "Column | None", width: int | None) -> int:
+    """Return how wide a column may be: the first, which stands in every block, leaves half; another what is left."""
+    if width is None:
+        return WIDEST
+    return max(min(WIDEST, (width - GAP) // 2 if first is None else width - GAP - first.width), NARROWEST)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Break a text into lines of at most `width` letters: between words, then after SEPARATORS, else by an ellipsis."""
+    words = [part for word in text.split() for part in (parts_of(word, width) if len(word) > width else [word])]
+    lines = [""]
+    for word in words:
+        joint = "" if not lines[-1] or lines[-1].endswith(JOINT) else " "
+        if lines[-1] and len(lines[-1].removesuffix(JOINT)) + len(joint) + len(word.removesuffix(JOINT)) > width:
+            lines.append("")
+            joint = ""
+        lines[-1] = lines[-1].removesuffix(JOINT) + joint + word
+    return [line.removesuffix(JOINT) for line in lines]
+
+
+def parts_of(word: str, width: int) -> list[str]:
+    """Cut a long word after each separator; each part but the last ends in JOINT, which no line shows."""
+    parts = [shortened(part, width) for part in re.findall(rf"[^{SEPARATORS}]*[{SEPARATORS}]+|[^{SEPARATORS}]+", word)]
+    return [*(part + JOINT for part in parts[:-1]), parts[-1]]
+
+
+def shortened(word: str, width: int) -> str:
+    """Leave the middle out of a word that is too long: its start and its end tell it from others."""
+    kept = width - 1
+    return word if len(word) <= width else f"{word[: kept - kept // 2]}…{word[-(kept // 2) :]}"
+
+
 @dataclass(frozen=True)
 class Column:
     """One column as text: each cell a list of lines; numbers stand to the right."""
@@ -72,11 +113,9 @@ class Column:
     is_numeric: bool
 
     @classmethod
-    def of(cls, name: str, values: Sequence[Any]) -> "Column":
+    def of(cls, name: str, values: Sequence[Any], most: int = WIDEST) -> "Column":
         texts = [printable(cell(value)) for value in values]
-        cells = [
-            [text] if len(text) <= WIDEST else textwrap.wrap(text, WIDEST, break_long_words=False) for text in texts
-        ]
+        cells = [[text] if len(text) <= most else wrapped(text, most) for text in texts]
         width = max(map(cell_width, [printable(str(name)), *(line for lines in cells for line in lines)]))
         return cls(printable(str(name)), cells, width, all(value is None or is_number(value) for value in values))
 

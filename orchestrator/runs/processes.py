@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -57,6 +58,11 @@ class Process:
             os.kill(self.pid, signum)
             return True
         return False
+
+
+def booted_at() -> float:
+    """Return when this machine was started, in seconds since 1970."""
+    return time.time() - time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def start_time(pid: int) -> str | None:

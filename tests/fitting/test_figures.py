@@ -9,18 +9,32 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from scalewright.fitting.figures.gallery import FIGURES
 from scalewright.fitting.figures.losses import Band
-from scalewright.fitting.figures.style import STYLES, PlainLogLocator, in_order, name_of, plain, short, style_of
+from scalewright.fitting.figures.style import (
+    SPARE_COLOURS,
+    STYLES,
+    PlainLogLocator,
+    in_order,
+    looks_of,
+    name_of,
+    plain,
+    short,
+    style_of,
+)
 
 LABELS = ("gpt+", "angpt", "pre-ln", "pre-ln+gpas")
 SIZES = {"27k": 27_000, "55k": 55_000, "141k": 141_000}
 BUDGETS = (196_608, 393_216, 786_432)
 CHOICES = ("objective", "parameters", "excluded")
 NOTE = "One seed a run. Bars: 95% interval."
+LONG = "gated attention with a head-wise sigmoid after SDPA, variant"
+RENAMED = {label: f"{LONG} {n}" for n, label in enumerate(LABELS)}
 
 
 def finals() -> pd.DataFrame:
@@ -139,8 +153,19 @@ def inputs() -> dict[str, tuple[tuple[object, ...], dict[str, object]]]:
 INPUTS = inputs()
 
 
-def drawn(name: str) -> Figure:
+def renamed(one: object) -> object:
+    """The same input with names of 60 letters."""
+    if isinstance(one, pd.DataFrame):
+        return one.replace(RENAMED).assign(**{"name": LONG} if "predicted" in one else {})
+    if isinstance(one, dict):
+        return {RENAMED.get(key, key): renamed(value) for key, value in one.items()}
+    return replace(one, words=f"{LONG}: a = 0.5 [0.4, 0.6]") if isinstance(one, Band) else one
+
+
+def drawn(name: str, *, long: bool = False) -> Figure:
     args, options = INPUTS[name]
+    if long:
+        args, options = tuple(map(renamed, args)), {key: RENAMED.get(str(one), one) for key, one in options.items()}
     figure = FIGURES[name](*args, **options, note=NOTE)
     FigureCanvasAgg(figure).draw()
     return figure
@@ -165,9 +190,10 @@ def test_the_inputs_of_this_file_cover_the_table():
     assert set(INPUTS) == set(FIGURES)
 
 
+@pytest.mark.parametrize("long", [False, True])
 @pytest.mark.parametrize("name", FIGURES)
-def test_no_text_of_a_figure_overlaps_another_or_leaves_the_page(name):
-    figure = drawn(name)
+def test_no_text_of_a_figure_overlaps_another_or_leaves_the_page(name, long):
+    figure = drawn(name, long=long)
     page = figure.bbox
     boxes = [(text.get_text(), text.get_window_extent()) for text in texts(figure)]
     assert len(boxes) > 5
@@ -237,6 +263,58 @@ def test_labels_differ_in_more_than_colour():
     looks = [(style.colour, style.marker) for style in STYLES.values()]
     assert len(set(looks)) == len(looks)
     assert len({style.marker for style in STYLES.values()}) == len(STYLES)
+
+
+def test_methods_have_colours_that_stand_apart_and_a_gate_changes_the_colour():
+    colours = {label: np.array(to_rgb(style.colour)) for label, style in STYLES.items()}
+    for one, other in itertools.combinations(colours, 2):
+        assert np.abs(colours[one] - colours[other]).max() > 0.1, (one, other)
+    for label in (one for one in colours if f"{one}+gpas" in colours):
+        assert np.abs(colours[label] - colours[f"{label}+gpas"]).max() > 0.25, label
+
+
+def test_ten_unknown_labels_of_one_figure_have_ten_markers_and_all_the_colours():
+    looks = looks_of(f"{LONG} {n}" for n in range(10))
+    assert len({look.marker for look in looks.values()}) == 10
+    assert len({look.colour for look in looks.values()}) == len(SPARE_COLOURS)
+    many = [*looks_of(["gpt+", *(f"{LONG} {n}" for n in range(60))]).values(), STYLES["gpt+"]]
+    assert len({(look.colour, look.marker) for look in many}) == 61
+    figure = FIGURES["loss-against-tokens"](pd.concat([finals().assign(label=f"{LONG} {n}") for n in range(10)]))
+    lines = [container.lines[0] for container in figure.axes[0].containers]
+    assert len({(line.get_marker(), line.get_color()) for line in lines}) == 10
+
+
+def test_a_look_does_not_depend_on_the_order_of_rows():
+    labels = [f"{LONG} {n}" for n in range(5)]
+    assert looks_of(labels) == looks_of(labels[::-1])
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_only_what_lies_past_the_runs_is_dashed(name):
+    lines = [line for line in drawn(name).findobj(Line2D) if len(line.get_xdata())]
+    assert {line.get_linestyle() for line in lines} <= {"-", "None"}
+
+
+def test_a_frontier_is_dashed_past_its_last_run():
+    last = 1e11
+    figure = FIGURES["compute-optimal"]({"gpt+": replace(band(), last=last)}, {"gpt+": replace(band(), last=last)})
+    dashed = [line for line in figure.axes[0].lines if line.get_linestyle() == "--" and len(line.get_xdata())]
+    assert len(dashed) == 1 and min(dashed[0].get_xdata()) > last
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_legend_lies_on_no_data(name):
+    figure = drawn(name)
+    assert all(axes.get_legend() is None for axes in figure.axes)
+
+
+def test_the_parabola_of_a_sweep_ends_with_the_values_that_were_tried():
+    figure = drawn("sweeps")
+    tried = sweep_points()["lr_peak"]
+    curves = [line.get_xdata() for line in figure.axes[0].lines if len(line.get_xdata()) > 10]
+    assert curves
+    for x in curves:
+        assert tried.min() * 0.999 <= min(x) and max(x) <= tried.max() * 1.001
 
 
 def test_an_unknown_label_keeps_its_look_and_comes_last():
@@ -366,7 +444,9 @@ def test_many_sizes_are_a_page_and_the_note_says_how_many_are_drawn():
     base = finals()[finals()["size"] == "27k"]
     points = pd.concat([base.assign(size=f"s{n:02d}", n_params=27_000 * (n + 1)) for n in range(28)])
     figure = FIGURES["loss-against-tokens"](points, note="One seed.")
-    assert len(figure.axes) == 9 and "9 of 28 sizes are drawn. One seed." in {t.get_text() for t in texts(figure)}
+    assert len(figure.axes) == 9 and "9 of 28 sizes are drawn. Each panel has its own loss axis. One seed." in {
+        t.get_text() for t in texts(figure)
+    }
 
 
 def test_past_the_runs_an_optimum_is_dashed():

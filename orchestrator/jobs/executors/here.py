@@ -8,6 +8,9 @@ from scalewright.orchestrator.files import is_there, read_text, usable
 from scalewright.orchestrator.jobs.executors.executor import Ended, Executor
 from scalewright.orchestrator.jobs.judge import JobFacts, Looked
 from scalewright.orchestrator.jobs.records import Chunk, Job, Started
+from scalewright.orchestrator.runs.processes import booted_at
+
+WORDLESS = "exited without a word: killed (out of memory?) or crashed"
 
 
 class OnThisMachine(Executor):
@@ -36,8 +39,12 @@ def facts_of(chunk: Chunk, jobs_dir: Path, pack: str) -> JobFacts:
         )
     if alive:
         return JobFacts("running")
-    trouble = start_trouble(chunk, jobs_dir, pack)
-    return JobFacts("ended", "FAILED", trouble) if trouble else JobFacts("ended", "", "its process is gone")
+    if trouble := start_trouble(chunk, jobs_dir, pack):
+        return JobFacts("ended", "FAILED", trouble)
+    started = usable(jobs_dir / chunk.submission_id / pack / "started.json", Started)
+    if started is None or started.time < booted_at():  # nobody is to blame, or the machine
+        return JobFacts("ended", "", "its process is gone")
+    return JobFacts("ended", "EXITED", WORDLESS)
 
 
 def is_alive(chunk: Chunk, jobs_dir: Path, pack: str) -> bool | None:

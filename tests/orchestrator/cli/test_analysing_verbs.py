@@ -1,5 +1,6 @@
 """The analysing verbs on a study whose runs were planned for real and whose results were planted, not trained."""
 
+import csv
 import json
 import math
 import re
@@ -167,9 +168,39 @@ def test_figures_writes_pictures_and_a_page_that_needs_nothing_else_twice_the_sa
     assert (folder / "index.html").read_text() == page
 
 
+def test_the_tables_of_a_paper_hold_the_numbers_of_the_runs(capsys, study):
+    page, *paths = map(Path, answer(capsys, "report", "--tables", "csv,latex,markdown").split())
+    assert page.name == "index.html"
+    assert [path.name for path in paths] == ["final-losses.csv", "final-losses.tex", "final-losses.md"]
+    rows = list(csv.DictReader(paths[0].read_text().splitlines()))
+    runs = json.loads(answer(capsys, "runs", "planted", "--json"))
+    assert len(rows) == len(runs) == 18
+    losses = {(run["label"], run["size"], run["n_tokens"]): run["loss_nats"] for run in runs}
+    for row in rows:
+        loss = losses[row["label"], row["size"], int(float(row["n_tokens"]))]
+        assert float(row["loss_nats"]) == pytest.approx(loss, rel=1e-12)
+        assert float(row["perplexity"]) == pytest.approx(math.exp(loss), rel=1e-12)
+        if row["label"] == "angpt":
+            base = losses["gpt+", row["size"], int(float(row["n_tokens"]))]
+            assert float(row["difference_nats"]) == pytest.approx(loss - base, rel=1e-9)
+            assert float(row["low"]) < loss - base < float(row["high"]) and row["baseline"] == "GPT+"
+        else:
+            assert row["difference_nats"] == row["baseline"] == ""
+    latex, page_words = paths[1].read_text(), page.read_text()
+    body = latex.split(r"\midrule")[1].split(r"\bottomrule")[0]
+    assert body.count(r"\addlinespace") == 8 and r"\toprule" in latex and "95\\% interval" in latex
+    for row in rows:  # bold where the interval says lower, and nowhere else
+        bold = rf"\textbf{{{float(row['loss_nats']):.3f}}}" in body
+        assert bold == (row["high"] != "" and float(row["high"]) < 0), row
+        assert f"{float(row['loss_nats']):.3f}" in page_words
+    assert rf"$-${abs(float(rows[1]['difference_nats'])):.3f} [$-$" in body
+    assert paths[2].read_text().count("\n| ") == 19
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
+        (("report", "--tables", "latex,word"), "--tables: 'word' is no format of a table; expected some of latex,"),
         (("fit", "absent.yaml"), "absent.yaml: no such file"),
         (("fit", "plante"), "no experiment 'plante' (experiments: planted)"),
         (("fit", "--law", "chinchila"), "did you mean chinchilla?"),

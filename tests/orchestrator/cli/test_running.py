@@ -187,6 +187,13 @@ def test_a_plan_that_was_too_hopeful_is_stretched_by_what_is_seen():
     assert measure_rows([slow, row("queued", left_s=20.0)], 1000.0).left_s == 30.0 + 4 * 20.0
 
 
+def test_what_is_seen_is_summed_up_once_for_a_whole_study():
+    rows = [row("running", planned=100, wall_s=10.0, speed=2.5) for _ in range(300)] + [row("queued")] * 20_000
+    began = time.process_time()
+    measure_rows(rows, 1000.0)
+    assert time.process_time() - began < 3.0  # a look at every row for every waiting one takes a minute
+
+
 def test_a_diverged_run_owes_no_more_tokens_and_a_silent_one_has_no_speed():
     progress = measure_rows([row("diverged", tokens=40), row("running", speed=7.0, seen=0.0)], 1000.0)
     assert (progress.n_tokens, progress.n_tokens_planned, progress.tokens_per_s) == (40, 140, 0.0)

@@ -61,7 +61,7 @@ def test_an_attempt_that_its_place_killed_goes_on_however_often(code):
     assert state(run(*killed), JobFacts("ended", code)) == "interrupted"
 
 
-@pytest.mark.parametrize("code", ["FAILED", "OUT_OF_MEMORY"])
+@pytest.mark.parametrize("code", ["FAILED", "OUT_OF_MEMORY", "EXITED"])
 def test_a_death_that_blames_the_run_costs_its_retry(code):
     assert state(run(attempt()), JobFacts("ended", code)) == "interrupted"
     assert state(run(attempt(), attempt(number=2)), JobFacts("ended", code)) == "failed"

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ import pytest
 from scalewright.db.store import set_run_states
 from scalewright.orchestrator.config.resources import Retry
 from scalewright.orchestrator.jobs.control import stop, take_back
+from scalewright.orchestrator.jobs.executors import here
 from scalewright.orchestrator.jobs.executors.local import pause_jobs
 from scalewright.orchestrator.jobs.records import read_chunks
 from scalewright.orchestrator.jobs.snapshot import take_snapshot
 from scalewright.orchestrator.jobs.submit import Order, submit
+from scalewright.orchestrator.runs.journal import journal_path
 from scalewright.orchestrator.runs.run_files import read_run
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -71,6 +74,32 @@ def test_a_killed_job_is_interrupted_and_goes_on_from_its_checkpoint_with_the_sa
     assert len(attempts) == 2 and attempts[0].outcome is None
     assert two.losses(0) == two.losses(1)  # the debug payload's loss follows from the steps alone
     assert [step for step, _ in two.losses(0)] == list(range(1, 31))
+
+
+def test_a_run_whose_process_is_killed_again_without_a_token_more_fails_and_says_why(fleet):
+    two = fleet(2)
+    two.behave(0, hang_at=2)
+    for n_attempts, seen in enumerate((["interrupted"] * 2, ["failed", "interrupted"]), start=1):
+        two.submit(max_parallel=1)
+        two.wait(lambda n=n_attempts: [one.step for one in read_run(two.dir(0)).attempts] == [2] * n, "the run to hang")
+        start = json.loads(journal_path(two.dir(0), n_attempts).read_text().splitlines()[0])
+        os.kill(start["pid"], signal.SIGKILL)
+        assert two.wait_until_over() == seen
+        assert "killed (out of memory?)" in two.reason(0)
+    two.submit(max_parallel=1)
+    assert two.wait_until_over() == ["failed", "completed"]
+
+
+def test_a_machine_that_was_started_anew_is_no_fault_of_the_run(fleet, monkeypatch):
+    one = fleet(1)
+    one.behave(0, hang_at=1)
+    one.submit()
+    one.wait(lambda: one.states() == ["running"], "the run to start")
+    os.kill(one.job_process(), signal.SIGKILL)
+    one.wait(lambda: not one.jobs_alive(), "the job to be gone")
+    monkeypatch.setattr(here, "booted_at", time.time)
+    assert one.states() == ["interrupted"]
+    assert one.reason(0) == "its process is gone"
 
 
 def test_an_error_is_retried_once_in_a_new_process_and_stays_with_its_reason(fleet):

@@ -10,7 +10,7 @@ import pytest
 from scalewright.fitting.figures.entry import FigureEntry
 from scalewright.fitting.figures.gallery import FIGURES
 from scalewright.orchestrator.analysis.analyze import COMPUTE_LAW, analyze_frame
-from scalewright.orchestrator.report.figures import READERS, compute_bands
+from scalewright.orchestrator.report.figures import READERS, compute_bands, compute_picture
 from scalewright.orchestrator.report.html import Report, Table
 from scalewright.orchestrator.report.law_tables import laws_table
 from scalewright.orchestrator.report.page import build_report, headline_lines, headline_tables
@@ -155,6 +155,27 @@ def test_a_law_of_few_runs_misses_none_of_them_more_than_least_squares_does():
     own = own[own["on_frontier"]]
     slope, centre = np.polyfit(np.log(own["flops"]), np.log(own["loss_nats"]), 1)
     assert result.params["alpha"].value == pytest.approx(-slope, rel=1e-4)
+
+
+def test_a_wide_ladder_has_curves_with_a_floor_that_pass_through_its_runs():
+    """A power law without a floor is straight: over four decades it lies below both ends and above the middle."""
+    rows = [
+        {"label": label, "n_params": n, "n_tokens": 20 * n, "flops": 120 * n * n,
+         "loss_nats": 1.7 + gain * 60 * (120 * n * n) ** -0.1 * math.exp(0.001 * (-1) ** i)}
+        for label, gain in (("baseline", 1.0), ("ours", 0.95)) for i, n in enumerate(np.geomspace(1e7, 1e9, 9))
+    ]  # fmt: skip
+    analysis = analyze_frame(runs_of(rows), "wide")
+    bands = compute_bands(analysis)
+    assert bands["ours"].words.startswith("ours: E = 1.7")
+    own = analysis.points.of("ours").frame.sort_values("flops")
+    np.testing.assert_allclose(
+        np.interp(own["flops"], bands["ours"].x, bands["ours"].middle), own["loss_nats"], rtol=4e-3
+    )
+    (picture,) = compute_picture(analysis)
+    assert "Lines: L = E + K·C^−γ" in picture.caption
+    few = analyze_frame(ladder().query("n_params == 1e8"), "one size")  # three runs bound no floor
+    assert compute_bands(few)["gpt+"].words.startswith("GPT+: γ ")
+    assert "Lines: L = K·C^−γ" in compute_picture(few)[0].caption
 
 
 def test_the_tolerance_of_the_frontier_is_stated():

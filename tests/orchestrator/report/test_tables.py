@@ -3,7 +3,9 @@
 import subprocess
 import sys
 
-from scalewright.orchestrator.report.tables import cell, print_table
+import pytest
+
+from scalewright.orchestrator.report.tables import cell, print_table, wrapped
 
 ROW = {
     "run": "3f2a9c1b7d0e4f55",
@@ -30,6 +32,34 @@ def test_a_narrow_terminal_breaks_no_word_and_loses_no_cell(capsys, monkeypatch)
         assert value in text
     assert max(map(len, lines)) <= 80
     assert text.count(ROW["run"]) >= 4  # the first column is there in every block
+
+
+IDENTIFIER = "gated_attention/head-wise.sigmoid_after_sdpa/lr=0.001,warmup=10%/variant_12"
+PLAIN = "abcdefghijklmnopqrstuvwxyz" * 3
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_a_name_without_spaces_keeps_within_the_columns(capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    print_table([{"label": IDENTIFIER, "why": IDENTIFIER, "loss": 2.05}, {"label": PLAIN, "why": "-", "loss": 2.06}])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= columns
+    firsts = [line.split("  ")[0] for line in lines]
+    assert IDENTIFIER in "".join(firsts)  # broken after separators, and nothing of it lost
+    (short,) = {line for line in firsts if "…" in line}
+    start, end = short.split("…")
+    assert PLAIN.startswith(start) and PLAIN.endswith(end) and len(start) > 10 and len(end) > 10
+
+
+def test_a_long_text_keeps_its_spaces_where_a_long_word_has_none():
+    assert wrapped("lr of a_long_identifier here", 12) == ["lr of a_", "long_", "identifier", "here"]
+
+
+def test_tables_that_go_to_a_file_are_cut_to_no_width(capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    rows = [{f"column {n}": "x" * 20 for n in range(12)}]
+    print_table(rows)
+    assert max(map(len, capsys.readouterr().out.splitlines())) == 12 * 20 + 11 * 2
 
 
 def test_a_wide_terminal_has_one_block(capsys, monkeypatch):

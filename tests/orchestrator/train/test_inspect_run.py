@@ -1,6 +1,7 @@
 """A trained run answers what its layers do, and leaves as a stock checkpoint; through the command where it prints."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -52,6 +53,10 @@ def test_the_factors_of_angpt_are_put_to_the_test(trained, monkeypatch, capsys):
     assert scalewright(["inspect", run_id[:8]]) == 0
     shown = capsys.readouterr().out
     assert "loss_change_nats" in shown and "factor nu_qkv" in shown and "removed with gates: none" in shown
+    (line,) = [line for line in shown.splitlines() if "nu_qkv" in line]
+    assert re.fullmatch(
+        r"factor nu_qkv stands for the mean of 1/\|Wx\|; the mean measured here is [+-]\d+\.\d\d% from it", line
+    )
     assert "final loss" not in shown  # all ten windows of the run were used
     assert scalewright(["inspect", run_id[:8], "--windows", "4"]) == 0
     assert "(the first 4 of 10 windows, so not the final loss)" in capsys.readouterr().out

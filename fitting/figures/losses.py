@@ -33,7 +33,7 @@ from scalewright.fitting.figures.style import (
 
 Floats = NDArray[np.float64]
 LOSS_LABEL = "final validation loss (nats per token)"
-MOST_BANDS = 4  # labels whose intervals can be told apart when they lie on one another
+MOST_BANDS = 2  # labels whose intervals can be told apart when they lie on one another
 MOST_PANELS = 9
 DIVERGED = "X"
 

@@ -52,6 +52,11 @@ class Prospect:
             root = np.linalg.inv(np.linalg.cholesky(np.eye(n_factor) + seen.T @ seen / self.noise**2)).T
         return replace(self, rows=self.rows @ root, answer=self.answer @ root)
 
+    def awaiting(self, rows: Iterable[int]) -> "Prospect":
+        """Return what will be believed once these rows have ended: the interval of now narrows with its variance."""
+        then = self.given(rows)
+        return replace(then, half=self.half * math.sqrt(float((then.answer**2).sum() / (self.answer**2).sum())))
+
     def halves(self, variance: list[float]) -> list[float]:
         """Return the half-widths to expect at these variances of the answer (the first: of now).
 

@@ -118,7 +118,7 @@ def decide(asked: Advice) -> Advice:
     told = replace(asked, value=prospect.value, half=finite(prospect.half))
     if asked.to_within is not None and prospect.half <= asked.to_within:
         return replace(told, outcome="narrow")
-    prospect = prospect.given(np.flatnonzero(table["state"].isin(MAYBE_IN_A_JOB)))
+    prospect = prospect.awaiting(np.flatnonzero(table["state"].isin(MAYBE_IN_A_JOB)))
     is_open = table["state"].isin(CLAIMABLE).to_numpy()
     if not is_open.any():
         return replace(told, outcome="none left")

@@ -7,7 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from scalewright.db.engine import open_database
+from scalewright.db.store import claim_runs
+from scalewright.orchestrator.cli.actions import order_of
+from scalewright.orchestrator.jobs.submit import announce
 from scalewright.orchestrator.plan.make import plan_file, record
+from scalewright.orchestrator.study import Study
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_analysing_verbs import YAML, write_results  # noqa: E402
@@ -78,11 +83,21 @@ def test_submit_starts_exactly_the_runs_that_were_chosen_and_compare_says_so(say
     assert "22 runs that ended were chosen by" in (tmp_path / "figures" / "planted" / "index.html").read_text()
 
 
-def test_runs_on_their_way_are_not_bought_again(say, study):
-    plan = study(lambda run: run.spec.training["seed"] == 0)
-    first = {one["run_id"] for one in json.loads(say(*ASKED, "--json")[1])["chosen"]}
-    again = {one["run_id"] for one in json.loads(say(*ASKED, "--json")[1])["chosen"]}
-    assert first == again and first < set(plan.run_ids)
+def test_runs_on_their_way_count_as_bought(say, study, tmp_path):
+    plan, here = study(lambda run: run.spec.training["seed"] == 0), Study.at(tmp_path)
+    told = json.loads(say(*ASKED, "--batch", "4", "--json")[1])
+    first = [one["run_id"] for one in told["chosen"]]
+    again = json.loads(say(*ASKED, "--batch", "4", "--json")[1])
+    assert [one["run_id"] for one in again["chosen"]] == first  # nothing was submitted
+    announce(here, "being-made", order_of(plan, executor="local", max_parallel=None, payload="debug"))
+    database = open_database(here.database)
+    claim_runs(database, first, "being-made", executor="local", snapshot=None)
+    database.close()
+    code, out, _ = say(*ASKED, "--batch", "4")
+    assert code == 0 and "4 on their way counted as bought" in out
+    next_ones = json.loads(say(*ASKED, "--batch", "4", "--json")[1])["chosen"]
+    assert next_ones and not {one["run_id"] for one in next_ones} & set(first)
+    assert next_ones[0]["half"] < told["chosen"][-1]["half"]  # the four on their way narrow it before
 
 
 def test_nothing_is_bought_where_the_interval_is_narrow_enough(say, study):

@@ -85,23 +85,26 @@ def submit_plan(plan: "Plan", study: Study, order: "Order") -> "Receipt":
 def preview(plan: "Plan", study: Study, order: "Order") -> Iterator[str]:
     """Say which jobs a submission would make, as far as the database knows now."""
     from scalewright.orchestrator.jobs.submit import make_packs
-    from scalewright.orchestrator.report.format import duration
+    from scalewright.orchestrator.report.format import counted, duration
 
     runs = [run for run in plan.runs if plan.states.get(run.run_id, "planned") in ("planned", "interrupted")]
     packs = make_packs(study, runs, order)
-    where = f"would go into {len(packs)} {order.executor} jobs"
+    where = f"would go into {counted(len(packs), f'{order.executor} job')}"
     yield f"{len(runs)} of {len(plan.runs)} runs {where}; nothing was submitted"
     for profile in dict.fromkeys(pack.profile_name for pack in packs):
         mine = [pack for pack in packs if pack.profile_name == profile]
         longest = duration(max(pack.wall_s for pack in mine))
         most = max(len(pack.work) for pack in mine)
-        yield f"  {profile}: {len(mine)} jobs, {most} runs at most, the longest {longest}"
+        yield f"  {profile}: {counted(len(mine), 'job')}, {counted(most, 'run')} at most, the longest {longest}"
 
 
 def describe(receipt: "Receipt", executor: str) -> str:
+    from scalewright.orchestrator.report.format import counted
+
     if receipt.submission_id is None or receipt.snapshot is None:
         return "nothing to submit"
-    what = f"submitted {receipt.n_claimed} runs in {receipt.n_jobs} {executor} jobs ({receipt.submission_id})"
+    runs, jobs = counted(receipt.n_claimed, "run"), counted(receipt.n_jobs, f"{executor} job")
+    what = f"submitted {runs} in {jobs} ({receipt.submission_id})"
     return f"{what}; {receipt.snapshot.describe()}"
 
 
@@ -223,11 +226,12 @@ def run_rows(frame: Any, places: Mapping[str, str]) -> list[dict[str, Any]]:
 def stop_runs(targets: Sequence[str], why: "Why", *, now: bool = False) -> str:
     from scalewright.orchestrator.cli.selection import resolve
     from scalewright.orchestrator.jobs.control import stop
+    from scalewright.orchestrator.report.format import counted
 
     list(say_talk(find(targets)))
     done = stop(resolve(targets), why, now=now)
     word = {"cancel": "cancelled", "hold": "held"}[why]
-    parts = [f"{done.n_now} runs {word}"]
+    parts = [f"{counted(done.n_now, 'run')} {word}"]
     if done.n_asked:
         parts.append(f"{done.n_asked} asked to stop at their next checkpoint")
     if done.n_over:
@@ -240,7 +244,10 @@ def stop_runs(targets: Sequence[str], why: "Why", *, now: bool = False) -> str:
 def take_back_runs(targets: Sequence[str], states: Sequence[str]) -> str:
     from scalewright.orchestrator.cli.selection import resolve
     from scalewright.orchestrator.jobs.control import take_back
+    from scalewright.orchestrator.report.format import counted
 
     list(say_talk(find(targets)))
     n = take_back(resolve(targets), states)
-    return f"{n} runs will go on with the next: scalewright submit" if n else f"no run is {' or '.join(states)}"
+    return (
+        f"{counted(n, 'run')} will go on with the next: scalewright submit" if n else f"no run is {' or '.join(states)}"
+    )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.report.format import counted
 from scalewright.orchestrator.report.tables import print_rows
 
 if TYPE_CHECKING:
@@ -109,8 +110,9 @@ def bill(study: "Study", found: "Contents", going: list[str]) -> str:
     n_bytes = sum(folder_bytes(study.run_dir(run_id)) for run_id in going)
     stays = len(found.own) - len(going)
     return (
-        f"goes: the experiment, {found.n_fits} stored fits, {len(going)} runs ({n_bytes / 2**20:.1f} MiB of folders); "
-        f"stays: {len(found.shared)} runs shared with other experiments, {stays} runs with folders"
+        f"goes: the experiment, {counted(found.n_fits, 'stored fit')}, {counted(len(going), 'run')} "
+        f"({n_bytes / 2**20:.1f} MiB of folders); "
+        f"stays: {counted(len(found.shared), 'run')} shared with other experiments, {counted(stays, 'run')} with folders"
     )
 
 

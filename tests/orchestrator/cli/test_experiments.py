@@ -128,7 +128,7 @@ def test_removal_keeps_shared_runs_and_says_what_goes(study, say):
     finish(study, alone)
     say("sync")
     code, out, _ = say("experiment", "rm", "first", "--files")
-    assert code == 0 and "1 runs shared" in out and "nothing was removed" in out
+    assert code == 0 and "1 run shared" in out and "nothing was removed" in out
     assert (study / "runs" / alone).exists() and len(ids_of(say, "first")) == 2
     assert say("experiment", "rm", "first", "--files", "--yes")[0] == 0
     assert not (study / "runs" / alone).exists()

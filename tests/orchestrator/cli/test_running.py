@@ -58,7 +58,7 @@ def test_submit_status_and_submit_again(study, capsys):
 def test_a_dry_run_says_which_jobs_there_would_be_and_writes_nothing(study, capsys):
     assert call("submit", "--dry-run", "--max-parallel", "1") == 0
     out = capsys.readouterr().out
-    assert "4 of 4 runs would go into 1 local jobs; nothing was submitted" in out
+    assert "4 of 4 runs would go into 1 local job; nothing was submitted" in out
     assert not (study / "runs").exists() and not (study / "jobs").exists() and not (study / "runs.sqlite").exists()
 
 
@@ -81,7 +81,7 @@ def test_cancel_and_resume_by_run_id(study, capsys):
     call("plan")
     run = rows(capsys)["rows"] and rows(capsys, "--runs")["rows"][0]["run_id"]
     assert call("cancel", run[:8]) == 0
-    assert "1 runs cancelled" in capsys.readouterr().out
+    assert "1 run cancelled" in capsys.readouterr().out
     call("submit", "--payload", "debug")
     wait_until_done(capsys, 3)
     assert rows(capsys)["states"] == {"completed": 3, "cancelled": 1}

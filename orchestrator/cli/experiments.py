@@ -112,7 +112,8 @@ def bill(study: "Study", found: "Contents", going: list[str]) -> str:
     return (
         f"goes: the experiment, {counted(found.n_fits, 'stored fit')}, {counted(len(going), 'run')} "
         f"({n_bytes / 2**20:.1f} MiB of folders); "
-        f"stays: {counted(len(found.shared), 'run')} shared with other experiments, {counted(stays, 'run')} with folders"
+        f"stays: {counted(len(found.shared), 'run')} shared with other experiments, "
+        f"{counted(stays, 'run')} with folders"
     )
 
 

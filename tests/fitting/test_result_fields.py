@@ -38,10 +38,8 @@ def results():
     folders = ("fitting", "fitting/joint", "orchestrator/analysis")
     for path in [path for folder in folders for path in sorted((ROOT / folder).glob("*.py"))]:
         for node in ast.parse(path.read_text()).body:
-            is_record = isinstance(node, ast.ClassDef) and any(
-                "dataclass" in ast.unparse(d) for d in node.decorator_list
-            )
-            if is_record and not node.name.startswith("_") and node.name not in INSIDE:
+            marks = " ".join(map(ast.unparse, getattr(node, "decorator_list", ())))
+            if "dataclass" in marks and not node.name.startswith("_") and node.name not in INSIDE:
                 yield from ((node.name, one.target.id) for one in node.body if isinstance(one, ast.AnnAssign))
 
 

@@ -107,7 +107,7 @@ def fit(
         print_fits(asked, request, as_json=as_json)
 
 
-def show_for(asked: "Asked", answer: "Answer", *, as_json: bool) -> None:
+def _show_for(asked: "Asked", answer: "Answer", *, as_json: bool) -> None:
     from scalewright.orchestrator.answers.answer import show
     from scalewright.orchestrator.report.page import figures_dir
 
@@ -136,7 +136,7 @@ def compare(
     answer = comparison_answer(runs, method, baseline, evaluations=during, curve=curve, level=level)
     if chosen := advised_words(asked.study, asked.experiment, runs):
         answer = replace(answer, lines=(*answer.lines, chosen), value=answer.value | {"chosen": chosen})
-    show_for(asked, answer, as_json=as_json)
+    _show_for(asked, answer, as_json=as_json)
 
 
 def hyper(
@@ -153,7 +153,7 @@ def hyper(
     asked = ask(place)
     runs = read_runs(asked.study, asked.experiment)
     database = open_database(asked.study.database, create=False)
-    show_for(asked, hyper_answer(database, asked.experiment, runs, setting), as_json=as_json)
+    _show_for(asked, hyper_answer(database, asked.experiment, runs, setting), as_json=as_json)
 
 
 def design(
@@ -174,7 +174,7 @@ def design(
         points = planned_points(Path(named))
     else:
         points = points_of_runs(list_runs(open_database(asked.study.database, create=False), asked.experiment))
-    show_for(asked, design_answer(points, assumed, scatter), as_json=as_json)
+    _show_for(asked, design_answer(points, assumed, scatter), as_json=as_json)
 
 
 def forecast(place: PLACE = None, as_json: JSON = False) -> None:
@@ -189,7 +189,7 @@ def forecast(place: PLACE = None, as_json: JSON = False) -> None:
     runs = read_runs(asked.study, asked.experiment)
     database = open_database(asked.study.database, create=False)
     planned = list_runs(database, asked.experiment)
-    show_for(asked, forecast_answer(database, asked.experiment, runs, planned), as_json=as_json)
+    _show_for(asked, forecast_answer(database, asked.experiment, runs, planned), as_json=as_json)
 
 
 def advise(

@@ -171,30 +171,30 @@ def measured_in(runs: "pd.DataFrame", loss: str) -> "pd.DataFrame":
 
 def read_fixed(given: Sequence[str]) -> dict[str, float]:
     """Read `E=1.6`. Raises UserError for anything else."""
-    return {name: number_of("--fix", text, value, "E=1.6") for text in given for name, value in [named_value(text)]}
+    return {name: _number_of("--fix", text, value, "E=1.6") for text in given for name, value in [_named_value(text)]}
 
 
 def read_bounds(given: Sequence[str]) -> dict[str, tuple[float, float]]:
     """Read `E=1.5:1.8`; an end left out is open. Raises UserError for anything else."""
     found = {}
     for text in given:
-        name, value = named_value(text)
+        name, value = _named_value(text)
         low, colon, high = value.partition(":")
         if not colon:
             raise UserError(f"--bounds {text}: expected two ends, for example E=1.5:1.8, or one: E=1.5:")
         found[name] = (
-            number_of("--bounds", text, low, "E=1.5:1.8") if low else float("-inf"),
-            number_of("--bounds", text, high, "E=1.5:1.8") if high else float("inf"),
+            _number_of("--bounds", text, low, "E=1.5:1.8") if low else float("-inf"),
+            _number_of("--bounds", text, high, "E=1.5:1.8") if high else float("inf"),
         )
     return found
 
 
-def named_value(text: str) -> tuple[str, str]:
+def _named_value(text: str) -> tuple[str, str]:
     name, _, value = text.partition("=")
     return name.strip(), value.strip()
 
 
-def number_of(flag: str, text: str, value: str, example: str) -> float:
+def _number_of(flag: str, text: str, value: str, example: str) -> float:
     try:
         number = float(value)
     except ValueError:
@@ -277,11 +277,11 @@ def predict(result: "FitResult", label: str, held_out: "pd.DataFrame") -> "pd.Da
         ).frame()
         parts.append(some[columns].assign(measured=some["loss_nats"], predicted=told["loss_nats"].to_numpy(),
                                           low=told["low"].to_numpy(), high=told["high"].to_numpy()))  # fmt: skip
-    table = pd_concat(parts)
+    table = _pd_concat(parts)
     return table.assign(error=100 * (table["predicted"] / table["measured"] - 1))
 
 
-def pd_concat(parts: Sequence["pd.DataFrame"]) -> "pd.DataFrame":
+def _pd_concat(parts: Sequence["pd.DataFrame"]) -> "pd.DataFrame":
     import pandas as pd
 
     return pd.concat(parts, ignore_index=True)

@@ -106,7 +106,7 @@ def fit(
         print_fits(asked, request, as_json=as_json)
 
 
-def show_for(asked: "Asked", answer: "Answer", *, as_json: bool) -> None:
+def _show_for(asked: "Asked", answer: "Answer", *, as_json: bool) -> None:
     from scalewright.orchestrator.answers.answer import show
     from scalewright.orchestrator.report.page import figures_dir
 
@@ -128,7 +128,7 @@ def compare(
     from scalewright.orchestrator.cli.selection import ask
 
     asked = ask(place)
-    show_for(asked, compare_as_asked(asked, method, baseline, curve=curve, level=level), as_json=as_json)
+    _show_for(asked, compare_as_asked(asked, method, baseline, curve=curve, level=level), as_json=as_json)
 
 
 def hyper(
@@ -145,7 +145,7 @@ def hyper(
     asked = ask(place)
     runs = read_runs(asked.study, asked.experiment)
     database = open_database(asked.study.database, create=False)
-    show_for(asked, hyper_answer(database, asked.experiment, runs, setting), as_json=as_json)
+    _show_for(asked, hyper_answer(database, asked.experiment, runs, setting), as_json=as_json)
 
 
 def design(
@@ -166,7 +166,7 @@ def design(
         points = planned_points(Path(named))
     else:
         points = points_of_runs(list_runs(open_database(asked.study.database, create=False), asked.experiment))
-    show_for(asked, design_answer(points, assumed, scatter), as_json=as_json)
+    _show_for(asked, design_answer(points, assumed, scatter), as_json=as_json)
 
 
 def forecast(place: PLACE = None, as_json: JSON = False) -> None:
@@ -181,7 +181,7 @@ def forecast(place: PLACE = None, as_json: JSON = False) -> None:
     runs = read_runs(asked.study, asked.experiment)
     database = open_database(asked.study.database, create=False)
     planned = list_runs(database, asked.experiment)
-    show_for(asked, forecast_answer(database, asked.experiment, runs, planned), as_json=as_json)
+    _show_for(asked, forecast_answer(database, asked.experiment, runs, planned), as_json=as_json)
 
 
 def advise(

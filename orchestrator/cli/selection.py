@@ -179,12 +179,12 @@ def experiment_at(place: str, name: str | None = None) -> Asked:
         asked = asked if name in (None, asked.experiment) else Asked(asked.study, str(name))
     else:
         study = study_of_database(place)
-        asked = Asked(study, name or the_only(known_experiments(study), place))
+        asked = Asked(study, name or _the_only(known_experiments(study), place))
     require_experiment(asked)
     return asked
 
 
-def the_only(names: Sequence[str], place: str) -> str:
+def _the_only(names: Sequence[str], place: str) -> str:
     if len(names) != 1:
         raise UserError(f"{place}: no experiment is named; experiments there: {', '.join(names) or 'none'}")
     return names[0]

@@ -32,10 +32,10 @@ def section_pictures(analysis: Analysis, section: "Place") -> tuple[Picture, ...
     from scalewright.fitting.figures.gallery import FIGURES
 
     names = [name for name, entry in FIGURES.items() if entry.section == section]
-    return tuple(picture for name in names for picture in entry_pictures(name, analysis))
+    return tuple(picture for name in names for picture in _entry_pictures(name, analysis))
 
 
-def entry_pictures(name: str, analysis: Analysis) -> tuple[Picture, ...]:
+def _entry_pictures(name: str, analysis: Analysis) -> tuple[Picture, ...]:
     """Return the pictures that one line of the table gives for an analysis; none where there is nothing to draw."""
     return READERS.get(name, partial(plain_picture, name))(analysis)
 
@@ -47,7 +47,7 @@ def page_pictures(analysis: Analysis, names: Sequence[str] = ()) -> tuple[Pictur
     """
     from scalewright.fitting.figures.gallery import FIGURES
 
-    found = [(name, one) for name, entry in FIGURES.items() if entry.section for one in entry_pictures(name, analysis)]
+    found = [(name, one) for name, entry in FIGURES.items() if entry.section for one in _entry_pictures(name, analysis)]
     there = list(dict.fromkeys(known for name, one in found for known in (name, one.name)))
     for name in names:
         if name not in there:
@@ -79,7 +79,7 @@ def compute_picture(analysis: Analysis) -> tuple[Picture, ...]:
     if minima is not None:
         points = points.assign(on_frontier=points["on_frontier"] & ~points["label"].isin(minima["label"]))
     drawn = "Bands: 95% interval of a single run." if len(bands) <= MOST_BANDS else "Bands are left out."
-    note = f"{seed_words(analysis)} {drawn}" if bands else seed_words(analysis)
+    note = f"{_seed_words(analysis)} {drawn}" if bands else _seed_words(analysis)
     diverged = analysis.runs[analysis.runs["diverged"].fillna(False).astype(bool)].dropna(subset=["flops"])
     figure = partial(FIGURES["loss-against-compute"], points, bands, minima=minima, diverged=diverged, note=note)
     fitted_to = (
@@ -110,8 +110,8 @@ def compute_bands(analysis: Analysis) -> "dict[str, Band]":
             continue
         x = np.geomspace(*result.range["flops"], N_CURVE_POINTS)
         band, gamma = result.predict(flops=x, new_run=True), result.params["alpha"]
-        floor = f"E {parameter_in_legend(result.params['E'], 3)}, " if law == FLOOR_LAW else ""
-        words = f"{name_of(label)}: {floor}γ {parameter_in_legend(gamma, 2)}, n = {result.n}"
+        floor = f"E {_parameter_in_legend(result.params['E'], 3)}, " if law == FLOOR_LAW else ""
+        words = f"{name_of(label)}: {floor}γ {_parameter_in_legend(gamma, 2)}, n = {result.n}"
         bands[label] = Band(x, band.value, band.low, band.high, words)
     return bands
 
@@ -123,7 +123,7 @@ def compute_law(analysis: Analysis) -> str:
     return FLOOR_LAW if bounded and all(bounded) else COMPUTE_LAW
 
 
-def parameter_in_legend(one: "Parameter", digits: int) -> str:
+def _parameter_in_legend(one: "Parameter", digits: int) -> str:
     low = None if one.one_sided in ("upper", "none") else one.low
     high = None if one.one_sided in ("lower", "none") else one.high
     value = f"= {number(one.value, digits)} " if one.one_sided is None else ""
@@ -144,7 +144,7 @@ def frontier_picture(fits: "Mapping[str, tuple[FitResult, float]]", past: float)
     tokens: dict[str, Band] = {}
     for label, (result, flops) in fits.items():
         found, powers = frontier(result, np.geomspace(flops / 100, flops * past, N_CURVE_POINTS)), exponents(result)
-        told = ", ".join(f"{name} = {number(powers[name].value)} {interval_of(powers[name])}" for name in "ab")
+        told = ", ".join(f"{name} = {number(powers[name].value)} {_interval_of(powers[name])}" for name in "ab")
         words = f"{name_of(label)}: {told}"
         for drawn, band in ((params, found.n_params), (tokens, found.n_tokens)):
             drawn[label] = Band(found.flops, band.value, band.low, band.high, words, flops)
@@ -156,11 +156,11 @@ def frontier_picture(fits: "Mapping[str, tuple[FitResult, float]]", past: float)
     return Picture("compute-optimal", partial(FIGURES["compute-optimal"], params, tokens, note=note), caption)
 
 
-def interval_of(parameter: "Parameter") -> str:
+def _interval_of(parameter: "Parameter") -> str:
     return interval(parameter.low, parameter.high) if parameter.one_sided is None else ""
 
 
-def seed_words(analysis: Analysis) -> str:
+def _seed_words(analysis: Analysis) -> str:
     return f"{seeds_in_words(analysis.points.frame).capitalize()}."
 
 
@@ -173,7 +173,7 @@ def tokens_picture(analysis: Analysis) -> tuple[Picture, ...]:
     level = level_of(points["n_tokens"].to_numpy(float))
     if points.assign(level=level).groupby(["label", "size"])["level"].nunique().max() < 2:
         return ()
-    words = seed_words(analysis)
+    words = _seed_words(analysis)
     if " to " in words or "seeds a" in words:
         words = f"{words} Points: means over seeds. Bars: their whole range."
     caption = (
@@ -204,10 +204,10 @@ def isoflop_pictures(analysis: Analysis) -> tuple[Picture, ...]:
     return tuple(pictures)
 
 
-def speed_up_pictures(analysis: Analysis) -> tuple[Picture, ...]:
+def _speed_up_pictures(analysis: Analysis) -> tuple[Picture, ...]:
     if not any(pair.ratio("tokens") for pair in analysis.comparisons):
         return ()
-    return (draw_pairs(analysis.comparisons, "speed-ups", seed_words(analysis)),)
+    return (_draw_pairs(analysis.comparisons, "speed-ups", _seed_words(analysis)),)
 
 
 def variants(analysis: Analysis) -> list[PairReading]:
@@ -231,7 +231,7 @@ def ablation_pictures(analysis: Analysis) -> tuple[Picture, ...]:
     rows = pd.DataFrame(
         [{"label": label, "nats": one.nats, "low": one.low, "high": one.high, "n": n} for label, one, n in found]
     )
-    note = f"{seed_words(analysis)} Bars: 95% interval of the difference from the base, one variant at a time."
+    note = f"{_seed_words(analysis)} Bars: 95% interval of the difference from the base, one variant at a time."
     figure = partial(FIGURES["ablation"], rows, base=pairs[0].baseline, note=note)
     caption = f"Final loss of each variant minus that of {name_of(pairs[0].baseline)}; below 0 the variant is better."
     return (Picture("ablation", figure, caption),)
@@ -240,10 +240,10 @@ def ablation_pictures(analysis: Analysis) -> tuple[Picture, ...]:
 def pair_picture(pair: PairReading) -> Picture:
     """Draw one comparison alone; its name carries the labels."""
     name = f"compare-{file_label(pair.method)}.over.{file_label(pair.baseline)}"
-    return draw_pairs([pair], name, "")
+    return _draw_pairs([pair], name, "")
 
 
-def draw_pairs(pairs: Sequence[PairReading], name: str, words: str) -> Picture:
+def _draw_pairs(pairs: Sequence[PairReading], name: str, words: str) -> Picture:
     from scalewright.fitting.figures.gallery import FIGURES
 
     note = (
@@ -315,7 +315,7 @@ def logged(analysis: Analysis) -> "pd.DataFrame | None":
     return means[means["part"] > 1].assign(final=means["part"] == N_CURVE_PARTS)
 
 
-def forecast_pictures(analysis: Analysis) -> tuple[Picture, ...]:
+def _forecast_pictures(analysis: Analysis) -> tuple[Picture, ...]:
     import pandas as pd
 
     told = [one.rows for one in (analysis.held_out, analysis.to_come) if one is not None]
@@ -323,11 +323,11 @@ def forecast_pictures(analysis: Analysis) -> tuple[Picture, ...]:
 
 
 READERS: dict[str, Callable[[Analysis], tuple[Picture, ...]]] = {
-    "speed-ups": speed_up_pictures,
+    "speed-ups": _speed_up_pictures,
     "loss-against-tokens": tokens_picture,
     "loss-against-compute": compute_picture,
     "isoflop-profiles": isoflop_pictures,
     "ablation": ablation_pictures,
-    "forecast": forecast_pictures,
+    "forecast": _forecast_pictures,
     "training-curves": curve_pictures,
 }

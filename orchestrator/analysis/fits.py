@@ -1,6 +1,6 @@
 """One law fitted as a person asks: which runs, which objective, labels apart or together; stored, then worded."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -74,11 +74,11 @@ class FitRequest:
 
 @dataclass(frozen=True)
 class Fitted:
-    """One stored fit: of which label ("all" for several together), and how held-out runs fared against it."""
+    """One fit: of which label ("all" for several together), its id where it is stored, and how held-out runs fared."""
 
     label: str
     result: "FitResult"
-    fit_id: str
+    fit_id: str | None
     held_out: "pd.DataFrame"
     flops: float | None = None  # the largest compute among the runs that entered
     advice: str | None = None  # another law that tells the dearest runs better
@@ -91,16 +91,25 @@ def fit_as_asked(study: Study, experiment: str, request: FitRequest) -> tuple[Fi
     that cannot be read.
     """
     from scalewright.db.engine import open_database
-    from scalewright.fitting.frame import check_points
 
     database = open_database(study.database, create=False)
-    runs = measured_in(runs_to_fit(database, experiment, request.holdout), request.loss)
+    runs = runs_to_fit(database, experiment, request.holdout)
+    return fit_runs(runs, request, lambda label, result: record_result(database, experiment, result, label=label))
+
+
+def fit_runs(
+    runs: "pd.DataFrame", request: FitRequest, store: "Callable[[str, FitResult], str] | None" = None
+) -> tuple[Fitted, ...]:
+    """Do what `fit_as_asked` does with a frame at hand; store: keeps the fit of a label and returns its id."""
+    from scalewright.fitting.frame import check_points
+
+    runs = measured_in(runs, request.loss)
     points = check_points(runs, request.rules())
     held_out = held_out_points(runs, request)
     fitted = []
     for label, group in groups(points, request):
         result = fit_group(group, request)
-        fit_id = record_result(database, experiment, result, label=label)
+        fit_id = store(label, result) if store else None
         most = result.range.get("flops", (0.0, None))[1]
         fitted.append(Fitted(label, result, fit_id, predict(result, label, held_out), most, advice(group, request)))
     return tuple(fitted)
@@ -249,7 +258,7 @@ def held_out_points(runs: "pd.DataFrame", request: FitRequest) -> "pd.DataFrame"
     from scalewright.fitting.errors import FittingError
     from scalewright.fitting.frame import check_points
 
-    marked = runs[runs["holdout"].fillna(False).astype(bool)]
+    marked = runs[runs["holdout"].fillna(False).astype(bool)] if "holdout" in runs else runs.iloc[:0]
     if request.holdout == "include" or not len(marked):
         return marked.iloc[:0]
     try:

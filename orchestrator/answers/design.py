@@ -1,5 +1,6 @@
 """The answer of `design`: what a planned grid can be expected to tell, before anything is launched."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scalewright.orchestrator.answers.answer import Answer
@@ -142,4 +143,4 @@ def _picture(points: "pd.DataFrame") -> Picture:
     from scalewright.fitting.figures.gallery import FIGURES
 
     note = f"{counted(len(points), 'planned run')}. Runs along one grey line cannot tell parameters from tokens."
-    return Picture("design", FIGURES["design"](points, note=note), "Where the planned runs lie.")
+    return Picture("design", partial(FIGURES["design"], points, note=note), "Where the planned runs lie.")

@@ -1,6 +1,7 @@
 """The answer of `hyper`: the best learning rate or batch at each size and budget, and its law, stored by name."""
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scalewright.orchestrator.answers.answer import Answer
@@ -122,7 +123,7 @@ def _pictures(runs: "pd.DataFrame", result: "HyperResult") -> tuple[Picture, ...
     (points, _), optima = sweep_cells(runs, result.setting), apart(result.frame())
     named = apart(points.assign(size=points["_size"], budget=points["_budget"], settings=points["_settings"]))
     swept = named.merge(optima[cell].drop_duplicates(), on=cell)
-    figure = FIGURES["sweeps"](swept, optima, setting=result.setting, note=SWEEP_NOTE)
+    figure = partial(FIGURES["sweeps"], swept, optima, setting=result.setting, note=SWEEP_NOTE)
     drawn = [Picture(f"sweeps-{result.setting}", figure, f"Final loss against {result.setting}.")]
     laws = law_lines(result, optima)
     if len(laws):
@@ -130,7 +131,7 @@ def _pictures(runs: "pd.DataFrame", result: "HyperResult") -> tuple[Picture, ...
             "Bars: 95% interval of each optimum, none where it is wider than its sweep. Lines: the fitted law.\n"
             "Rings: not in the law."
         )
-        figure = FIGURES["best-settings"](optima, laws, setting=result.setting, note=note)
+        figure = partial(FIGURES["best-settings"], optima, laws, setting=result.setting, note=note)
         drawn.append(Picture(f"best-settings-{result.setting}", figure, f"Best {result.setting} against size."))
     return tuple(drawn)
 

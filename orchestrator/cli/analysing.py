@@ -1,7 +1,6 @@
 """Verbs that analyse finished runs. No heavy import at the top."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -125,18 +124,11 @@ def compare(
     as_json: JSON = False,
 ) -> None:
     """Compare a method with its baseline, with what must be admitted. Example: scalewright compare angpt gpt+"""
-    from scalewright.orchestrator.analysis.advice import advised_words
-    from scalewright.orchestrator.analysis.fits import read_evaluations, read_runs
-    from scalewright.orchestrator.answers.comparison import comparison_answer
+    from scalewright.orchestrator.answers.comparison import compare_as_asked
     from scalewright.orchestrator.cli.selection import ask
 
     asked = ask(place)
-    runs = read_runs(asked.study, asked.experiment)
-    during = read_evaluations(asked.study, asked.experiment)
-    answer = comparison_answer(runs, method, baseline, evaluations=during, curve=curve, level=level)
-    if chosen := advised_words(asked.study, asked.experiment, runs):
-        answer = replace(answer, lines=(*answer.lines, chosen), value=answer.value | {"chosen": chosen})
-    _show_for(asked, answer, as_json=as_json)
+    _show_for(asked, compare_as_asked(asked, method, baseline, curve=curve, level=level), as_json=as_json)
 
 
 def hyper(

@@ -32,8 +32,8 @@ SPEED_UP_NOTES = (
     "Above 1: the method needs less to the same final loss, by this factor. One model is fitted to all runs of both: a "
     "smooth curve of loss against tokens for each size, on which the method is worth so many times the tokens. So the "
     "factor is the same read from either method.",
-    "Every loss is that of a run trained to the end of its schedule. 95% intervals: by the likelihood of that model, "
-    "with what runs of one size and budget, one seed, or one method and size share.",
+    "Every loss is that of a run trained to the end of its schedule. {level} intervals: by the likelihood of that "
+    "model, with what runs of one size and budget, one seed, or one method and size share.",
     "FLOPs: each method's own count, extra work included. Seconds: each method's throughput as measured here, with "
     "this code at these sizes: it says nothing about other hardware.",
 )
@@ -42,7 +42,7 @@ SPEED_UP_NOTES = (
 def speed_ups_table(pairs: Sequence[PairReading], refusals: Sequence[str] = ()) -> Table:
     """One row a comparison and unit: the speed-up over all runs with its interval, and how to read it."""
     rows = [_ratio_row(pair, unit) for pair in pairs for unit in UNIT_WORDS if pair.ratio(unit)]
-    notes = SPEED_UP_NOTES if rows else ()
+    notes = [note.format(level=pairs[0].level) for note in SPEED_UP_NOTES] if rows else []
     return Table("Convergence speed-ups", tuple(rows), (*notes, *[f"Not compared: {line}" for line in refusals]))
 
 
@@ -219,7 +219,7 @@ def sentence(pair: PairReading) -> str:
     names = _named(pair)
     method, baseline = names["method"], names["baseline"]
     tokens, seconds = pair.ratio("tokens"), pair.ratio("seconds")
-    base = f"{_cell_words(pair)}, 95% interval"
+    base = f"{_cell_words(pair)}, {pair.level} interval"
     gap = pair.comparison.difference
     change = f"final loss {percent(gap.ratio - 1)} {_gap_interval(gap)}"
     if gap.resolved and pair.comparison.is_below_noise:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalewright.orchestrator.analysis.analyze import COMPUTE_LAW, FLOOR_LAW, Analysis, is_one_cell, seeds_in_words
 from scalewright.orchestrator.analysis.comparisons import DIRECTIONS, PairReading
+from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.report.comparison_tables import UNIT_WORDS
 from scalewright.orchestrator.report.forecast_tables import forecast_picture
 from scalewright.orchestrator.report.format import interval, number
@@ -27,21 +28,41 @@ N_CURVE_PARTS = 20  # of a run, over which its training loss is averaged
 
 
 def section_pictures(analysis: Analysis, section: "Place") -> tuple[Picture, ...]:
-    """Draw the figures of one section of the page, in the order of the table."""
+    """Return the figures of one section of the page, in the order of the table."""
     from scalewright.fitting.figures.gallery import FIGURES
 
     names = [name for name, entry in FIGURES.items() if entry.section == section]
-    return tuple(picture for name in names for picture in READERS.get(name, partial(plain_picture, name))(analysis))
+    return tuple(picture for name in names for picture in _entry_pictures(name, analysis))
+
+
+def _entry_pictures(name: str, analysis: Analysis) -> tuple[Picture, ...]:
+    """Return the pictures that one line of the table gives for an analysis; none where there is nothing to draw."""
+    return READERS.get(name, partial(plain_picture, name))(analysis)
+
+
+def page_pictures(analysis: Analysis, names: Sequence[str] = ()) -> tuple[Picture, ...]:
+    """Return the pictures of the page, in its order; with names (of the table, or of a picture) these alone.
+
+    Raises UserError for a name that draws nothing here.
+    """
+    from scalewright.fitting.figures.gallery import FIGURES
+
+    found = [(name, one) for name, entry in FIGURES.items() if entry.section for one in _entry_pictures(name, analysis)]
+    there = list(dict.fromkeys(known for name, one in found for known in (name, one.name)))
+    for name in names:
+        if name not in there:
+            raise UserError(f"no figure {name!r} of {analysis.experiment}; these can be drawn: {', '.join(there)}")
+    return tuple(one for name, one in found if not names or {name, one.name} & set(names))
 
 
 def plain_picture(name: str, analysis: Analysis) -> tuple[Picture, ...]:
-    """Draw a figure from what its line of the table takes out of an analysis."""
+    """Return a figure of what its line of the table takes out of an analysis."""
     from scalewright.fitting.figures.gallery import FIGURES
 
     entry = FIGURES[name]
     assert entry.inputs is not None, name
     given = entry.inputs(analysis)
-    return () if given is None else (Picture(name, entry(**given), entry.caption),)
+    return () if given is None else (Picture(name, partial(entry, **given), entry.caption),)
 
 
 def compute_picture(analysis: Analysis) -> tuple[Picture, ...]:
@@ -60,7 +81,7 @@ def compute_picture(analysis: Analysis) -> tuple[Picture, ...]:
     drawn = "Bands: 95% interval of a single run." if len(bands) <= MOST_BANDS else "Bands are left out."
     note = f"{_seed_words(analysis)} {drawn}" if bands else _seed_words(analysis)
     diverged = analysis.runs[analysis.runs["diverged"].fillna(False).astype(bool)].dropna(subset=["flops"])
-    figure = FIGURES["loss-against-compute"](points, bands, minima=minima, diverged=diverged, note=note)
+    figure = partial(FIGURES["loss-against-compute"], points, bands, minima=minima, diverged=diverged, note=note)
     fitted_to = (
         "the crosses, the minima of the isoFLOP parabolas"
         if by_parabola
@@ -118,6 +139,7 @@ def frontier_picture(fits: "Mapping[str, tuple[FitResult, float]]", past: float)
     from scalewright.fitting.figures.style import name_of
     from scalewright.fitting.frontier import exponents, frontier
 
+    level = 100 * next(iter(fits.values()))[0].level
     params: dict[str, Band] = {}
     tokens: dict[str, Band] = {}
     for label, (result, flops) in fits.items():
@@ -127,11 +149,11 @@ def frontier_picture(fits: "Mapping[str, tuple[FitResult, float]]", past: float)
         for drawn, band in ((params, found.n_params), (tokens, found.n_tokens)):
             drawn[label] = Band(found.flops, band.value, band.low, band.high, words, flops)
     note = (
-        "N* grows as C^a, D* as C^b. Bands: 95% intervals; wide ones run out of the panel. "
+        f"N* grows as C^a, D* as C^b. Bands: {level:.4g}% intervals; wide ones run out of the panel. "
         f"Dashed: past the largest compute that was run, up to {past:g} times it."
     )
     caption = "Compute-optimal parameters and tokens of the fitted laws."
-    return Picture("compute-optimal", FIGURES["compute-optimal"](params, tokens, note=note), caption)
+    return Picture("compute-optimal", partial(FIGURES["compute-optimal"], params, tokens, note=note), caption)
 
 
 def _interval_of(parameter: "Parameter") -> str:
@@ -157,7 +179,7 @@ def tokens_picture(analysis: Analysis) -> tuple[Picture, ...]:
     caption = (
         "Final loss against training tokens at each size; every point is a run trained to the end of its schedule."
     )
-    return (Picture("loss-against-tokens", FIGURES["loss-against-tokens"](points, note=words), caption),)
+    return (Picture("loss-against-tokens", partial(FIGURES["loss-against-tokens"], points, note=words), caption),)
 
 
 def isoflop_pictures(analysis: Analysis) -> tuple[Picture, ...]:
@@ -171,8 +193,11 @@ def isoflop_pictures(analysis: Analysis) -> tuple[Picture, ...]:
     for label in labels:
         own = analysis.points.of(label)
         points = own.frame.assign(flops_budget=flop_levels(own.column("flops")))
-        figure = FIGURES["isoflop-profiles"](
-            points, fit_optimum(own, "isoflop").parabolas(), note=f"{name_of(label)}, {len(points)} runs."
+        figure = partial(
+            FIGURES["isoflop-profiles"],
+            points,
+            fit_optimum(own, "isoflop").parabolas(),
+            note=f"{name_of(label)}, {len(points)} runs.",
         )
         caption = f"{name_of(label)}: loss at equal compute, and the parabola whose minimum is the optimal size."
         pictures.append(Picture(f"isoflop-profiles-{file_label(label)}", figure, caption))
@@ -207,7 +232,7 @@ def ablation_pictures(analysis: Analysis) -> tuple[Picture, ...]:
         [{"label": label, "nats": one.nats, "low": one.low, "high": one.high, "n": n} for label, one, n in found]
     )
     note = f"{_seed_words(analysis)} Bars: 95% interval of the difference from the base, one variant at a time."
-    figure = FIGURES["ablation"](rows, base=pairs[0].baseline, note=note)
+    figure = partial(FIGURES["ablation"], rows, base=pairs[0].baseline, note=note)
     caption = f"Final loss of each variant minus that of {name_of(pairs[0].baseline)}; below 0 the variant is better."
     return (Picture("ablation", figure, caption),)
 
@@ -222,10 +247,10 @@ def _draw_pairs(pairs: Sequence[PairReading], name: str, words: str) -> Picture:
     from scalewright.fitting.figures.gallery import FIGURES
 
     note = (
-        "Large: all sizes and budgets, bar: 95% interval. Small: one size at one budget; hollow: extrapolated.\n"
-        f"A ratio of 1 means no difference. {words}"
+        f"Large: all sizes and budgets, bar: {pairs[0].level} interval. Small: one size at one budget; "
+        f"hollow: extrapolated.\nA ratio of 1 means no difference. {words}"
     )
-    figure = FIGURES["speed-ups"](*speed_up_frames(pairs), note=note.strip())
+    figure = partial(FIGURES["speed-ups"], *speed_up_frames(pairs), note=note.strip())
     caption = "What the baseline needs to reach the method's final loss, over what the method used to reach it."
     return Picture(name, figure, caption)
 
@@ -264,7 +289,7 @@ def curve_pictures(analysis: Analysis) -> tuple[Picture, ...]:
         note = f"Means over twentieths of each run. {note}"
     if frame is None:
         return ()
-    figure = FIGURES["training-curves"](frame, what=what, note=note)
+    figure = partial(FIGURES["training-curves"], frame, what=what, note=note)
     return (Picture("training-curves", figure, f"{what.capitalize()} along training, one line a run."),)
 
 

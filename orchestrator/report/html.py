@@ -4,8 +4,9 @@ import base64
 import io
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,11 +42,16 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawn figure with the words that stand under it."""
+    """A figure, drawn when it is looked at, with the words that stand under it."""
 
     name: str
-    figure: "Figure"
+    draw: "Callable[[], Figure]"
     caption: str
+
+    @cached_property
+    def figure(self) -> "Figure":
+        """The drawn figure."""
+        return self.draw()
 
 
 @dataclass(frozen=True)

@@ -18,18 +18,23 @@ class Analysed(Protocol):
     @property
     def runs(self) -> pd.DataFrame:
         """Every run of the experiment, ended or not."""
+
     @property
     def points(self) -> Points:
         """The runs that entered, with why the others did not."""
+
     @property
     def minima(self) -> pd.DataFrame | None:
         """The minima of isoFLOP curves, None where the grid has none."""
+
     @property
     def evaluations(self) -> pd.DataFrame | None:
         """Validation losses on the way, None where none were kept."""
+
     @property
     def curves(self) -> pd.DataFrame | None:
         """Training losses by step, None where none were kept."""
+
     @property
     def layers(self) -> pd.DataFrame | None:
         """Values of each layer by step, None where none were kept."""

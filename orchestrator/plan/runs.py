@@ -40,6 +40,7 @@ class DataSplit(Protocol):
     @property
     def n_tokens(self) -> int:
         """Tokens of the split, ends of documents with them."""
+
     def n_windows(self, context: int) -> int:
         """Count the whole windows of `context` tokens and the next one."""
 
@@ -50,12 +51,15 @@ class DataManifest(Protocol):
     @property
     def vocab_size(self) -> int:
         """Number of token ids."""
+
     @property
     def train(self) -> DataSplit:
         """What is trained on."""
+
     @property
     def validation(self) -> DataSplit:
         """What is never trained on."""
+
     def identity(self) -> dict[str, Any]:
         """Return what of the data determines a run's result."""
 

@@ -142,7 +142,7 @@ def problem_of(points: Points, result: FitResult) -> Problem:
 
 
 def hold_as(problem: Problem, result: FitResult) -> Problem:
-    """Hold what a fit held, in a box that reaches past its estimate wherever the range only says where a search began."""
+    """Hold what a fit held, in a box that reaches past its estimate at each end that only says where a search began."""
     theta = np.linalg.solve(problem.to_raw, result.estimate.theta)
     box = problem.box.widened(*problem.box.open_ends)
     lower, upper = np.minimum(box.lower, theta), np.maximum(box.upper, theta)

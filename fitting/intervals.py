@@ -93,9 +93,8 @@ def _profiled(problem: Problem, objective: Objective, theta: Array, index: int, 
         if not (below | above).any():
             return ends
         held, problem = problem, widen(problem, below, above)
-    low, high = (
-        None if np.any(held.box.searched_out(at)) else end for end, at in zip((ends.low, ends.high), ends.theta, strict=True)
-    )
+    stopped = [np.any(held.box.searched_out(at)) for at in ends.theta]
+    low, high = (None if rests else end for rests, end in zip(stopped, (ends.low, ends.high), strict=True))
     return ProfileRange(low, high, ends.theta)
 
 

@@ -49,11 +49,13 @@ class Box:
     @property
     def open_ends(self) -> tuple[Mask, Mask]:
         """Which lower and which upper ends only say where the search began, each (n_theta,)."""
-        none = np.zeros(len(self.lower), dtype=bool)
-        return none if self.open_below is None else self.open_below, none if self.open_above is None else self.open_above
+        below, above = (
+            np.zeros(len(self.lower), bool) if ends is None else ends for ends in (self.open_below, self.open_above)
+        )
+        return below, above
 
     def searched_out(self, theta: Array) -> tuple[Mask, Mask]:
-        """Return the open ends at which a theta lies, or any of several (n, n_theta): lower and upper, each (n_theta,)."""
+        """Return the open ends, lower and upper, at which theta lies, or any of several (n, n_theta)."""
         width, rows = self.upper - self.lower, theta.reshape(-1, len(self.lower))
         below, above = self.open_ends
         return (

@@ -259,7 +259,9 @@ def profile_json(found: "ProfileOfParameter") -> dict[str, Any]:
 
 def profile_picture(group: Group, request: FitRequest, found: "ProfileOfParameter", limits: str) -> Picture:
     low = found.low if found.low > 0 else -math.inf
-    note = f"{named(group.label)}, law {request.law}, {len(group.points)} runs{limits}. Shaded: what runs do not exclude."
+    note = (
+        f"{named(group.label)}, law {request.law}, {len(group.points)} runs{limits}. Shaded: what runs do not exclude."
+    )
     options = {"parameter": found.name, "estimate": found.estimate, "low": low, "high": found.high}
     caption = f"profile of {found.name}"
     drawn = draw("profile", group, caption, found.frame(), **options, threshold=found.threshold, note=note)

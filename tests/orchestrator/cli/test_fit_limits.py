@@ -60,7 +60,7 @@ def test_bounds_past_the_range_of_the_search_are_taken_at_their_word(told):
 COLUMNS = "n_params,n_tokens,loss,unique_tokens,width,depth"
 N, D = (axis.ravel() for axis in np.meshgrid(np.geomspace(3e7, 6e9, 7), np.geomspace(1e9, 2e11, 6)))
 LOSS = (1.8 + 480 * N**-0.35 + 2080 * D**-0.37) * np.exp(0.003 * np.random.default_rng(3).normal(size=len(N)))
-SHAPES = np.minimum(D, 2e10), N**0.4, np.tile([1.0, 1.5], 21) * N**0.2
+SHAPES = np.minimum(D, 2e10), np.round(N**0.4), np.round(np.tile([1.0, 1.5], 21) * N**0.2)
 ROWS = list(zip(*(column.tolist() for column in (N, D, LOSS, *SHAPES)), strict=True))
 EXPONENTS = ("c1", "a", "alpha_D", "beta", "alpha")
 PLAIN = ("--by", "none", "--objective", "log-l2")

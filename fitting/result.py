@@ -7,7 +7,7 @@ import html
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,12 @@ class Parameter:
         """Whether the data bound the parameter on both sides, to a factor of ten (a shift: of its exponential)."""
         narrow = self.high - self.low <= math.log(WIDEST) if self.shift else is_identified(self.low, self.high)
         return self.one_sided is None and narrow
+
+
+def parameter_of(record: Mapping[str, Any]) -> Parameter:
+    """Read a parameter back from a fit's record, where a number that is not finite is None."""
+    numbers = {name: math.nan for name in ("value", "se", "low", "high") if record[name] is None}
+    return Parameter(**{one.name: record[one.name] for one in fields(Parameter)} | numbers)
 
 
 @dataclass(frozen=True)

@@ -221,13 +221,13 @@ class PlainLogLocator(Locator):
         if low <= 0 or high / low < 4:
             return list(MaxNLocator(self.n_ticks, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high))
         for steps in ((1, 2, 5), (1, 3), (1,)):
-            ticks = round_numbers(low, high, steps)
+            ticks = _round_numbers(low, high, steps)
             if len(ticks) <= self.n_ticks + 2:
                 return ticks
         return ticks[:: math.ceil(len(ticks) / self.n_ticks)]
 
 
-def round_numbers(low: float, high: float, steps: tuple[int, ...]) -> list[float]:
+def _round_numbers(low: float, high: float, steps: tuple[int, ...]) -> list[float]:
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [step * 10.0**decade for decade in decades for step in steps]
     return [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]

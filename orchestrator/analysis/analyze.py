@@ -265,11 +265,11 @@ def compare_pairs(
 
 def store_fits(database: "Database", analysis: Analysis) -> Analysis:
     """Store every fit that was made; the same fit again is the same row."""
-    stored = [replace(fit, fit_id=store_fit(database, analysis.experiment, fit)) for fit in analysis.fits]
+    stored = [replace(fit, fit_id=_store_fit(database, analysis.experiment, fit)) for fit in analysis.fits]
     return replace(analysis, fits=tuple(stored))
 
 
-def store_fit(database: "Database", experiment: str, fit: LawFit) -> str | None:
+def _store_fit(database: "Database", experiment: str, fit: LawFit) -> str | None:
     if fit.result is None:
         return None
     return record_result(database, experiment, fit.result, label=fit.label)

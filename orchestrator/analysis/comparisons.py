@@ -33,6 +33,11 @@ class PairReading:
     def baseline(self) -> str:
         return self.comparison.baseline
 
+    @property
+    def level(self) -> str:
+        """The level of the intervals as words say it: `95%`."""
+        return f"{100 * self.comparison.level:g}%"
+
     def ratio(self, unit: str, scope: str = "pooled") -> "Pooled | None":
         """Return a speed-up; None where it was not measured, or where both its ends are open: then it says nothing."""
         found = self.comparison.speedup(unit, scope)

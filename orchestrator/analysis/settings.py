@@ -44,14 +44,14 @@ def settings(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield from spec["rows"][-1].get("settings", {}).items()
         return
     for part in ("model", "training", "data"):
-        for name, value in leaves(part, spec.get(part) or {}):
+        for name, value in _leaves(part, spec.get(part) or {}):
             if name not in ELSEWHERE:
                 yield name.partition(".")[2], json.dumps(value)
 
 
-def leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from leaves(f"{path}.{name}", inner)
+            yield from _leaves(f"{path}.{name}", inner)
     else:
         yield path, value

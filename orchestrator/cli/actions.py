@@ -66,7 +66,7 @@ def submit_file(
     yield describe(receipt, order.executor)
     if find_executor(order.executor).in_process:  # its jobs are over
         yield from say_talk(study)
-    yield state_line(study, plan.experiment.name)
+    yield _state_line(study, plan.experiment.name)
     if receipt.submission_id is None:
         yield from next_steps(study, plan.experiment.name)
 
@@ -108,7 +108,7 @@ def describe(receipt: "Receipt", executor: str) -> str:
     return f"{what}; {receipt.snapshot.describe()}"
 
 
-def state_line(study: Study, experiment: str | None) -> str:
+def _state_line(study: Study, experiment: str | None) -> str:
     from scalewright.orchestrator.report.progress import headline, measure
 
     return headline(measure(read_progress(study, experiment)))
@@ -167,7 +167,7 @@ def show_status(targets: Sequence[str], *, watch: bool, each: bool, as_json: boo
     from scalewright.orchestrator.report.progress import advice, follow, headline, measure
     from scalewright.orchestrator.report.tables import print_json, print_rows
 
-    list(say_talk(find(targets)))
+    list(say_talk(_find(targets)))
     target = resolve(targets)
 
     def read() -> Any:
@@ -179,7 +179,7 @@ def show_status(targets: Sequence[str], *, watch: bool, each: bool, as_json: boo
     frame = read()
     progress = measure(frame)
     if as_json:
-        rows = json_rows(frame, whereabouts(target.study)) if each else progress.groups
+        rows = _json_rows(frame, whereabouts(target.study)) if each else progress.groups
         print_json({"headline": headline(progress), "states": progress.states, "left_s": progress.left_s, "rows": rows})
         return
     rows = run_rows(frame, whereabouts(target.study)) if each else progress.groups
@@ -189,13 +189,13 @@ def show_status(targets: Sequence[str], *, watch: bool, each: bool, as_json: boo
         say(f"scalewright: {line}")
 
 
-def find(targets: Sequence[str]) -> Study:
+def _find(targets: Sequence[str]) -> Study:
     from scalewright.orchestrator.cli.selection import find_study
 
     return find_study(targets)[0]
 
 
-def json_rows(frame: Any, places: Mapping[str, str]) -> list[dict[str, Any]]:
+def _json_rows(frame: Any, places: Mapping[str, str]) -> list[dict[str, Any]]:
     return [{**row, "where": places.get(row["run_id"])} for row in frame.to_dict("records")]
 
 
@@ -228,7 +228,7 @@ def stop_runs(targets: Sequence[str], why: "Why", *, now: bool = False) -> str:
     from scalewright.orchestrator.jobs.control import stop
     from scalewright.orchestrator.report.format import counted
 
-    list(say_talk(find(targets)))
+    list(say_talk(_find(targets)))
     done = stop(resolve(targets), why, now=now)
     word = {"cancel": "cancelled", "hold": "held"}[why]
     parts = [f"{counted(done.n_now, 'run')} {word}"]
@@ -246,7 +246,7 @@ def take_back_runs(targets: Sequence[str], states: Sequence[str]) -> str:
     from scalewright.orchestrator.jobs.control import take_back
     from scalewright.orchestrator.report.format import counted
 
-    list(say_talk(find(targets)))
+    list(say_talk(_find(targets)))
     n = take_back(resolve(targets), states)
     return (
         f"{counted(n, 'run')} will go on with the next: scalewright submit" if n else f"no run is {' or '.join(states)}"

@@ -172,8 +172,8 @@ class Retry(Section):
     hang_s: Duration = Field(default=HANG_S, alias="hang")
 
 
-def read_executor(value: Any) -> str:
+def _read_executor(value: Any) -> str:
     return choose(value, list(EXECUTORS), "executor")
 
 
-Executor = Annotated[str, BeforeValidator(read_executor)]
+Executor = Annotated[str, BeforeValidator(_read_executor)]

@@ -107,13 +107,13 @@ Options = Annotated[dict[str, Any], BeforeValidator(read_options)]
 
 def explain(error: ValidationError, source: YamlText, within: KeyPath = ()) -> UserError:
     """Turn pydantic's findings into one line: the first by line number, and how many more there are."""
-    found = [describe_finding(dict(finding), source, within) for finding in error.errors(include_url=False)]
+    found = [_describe_finding(dict(finding), source, within) for finding in error.errors(include_url=False)]
     path, message = min(found, key=lambda finding: source.line(finding[0]))
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return source.error(path, message + more)
 
 
-def describe_finding(finding: dict[str, Any], source: YamlText, within: KeyPath) -> tuple[KeyPath, str]:
+def _describe_finding(finding: dict[str, Any], source: YamlText, within: KeyPath) -> tuple[KeyPath, str]:
     context = finding.get("ctx", {})
     path = written_path((*within, *finding["loc"]), source.value)
     if "key" in context:
@@ -129,7 +129,7 @@ def written_path(found: KeyPath, tree: Any) -> KeyPath:
     """Map pydantic's location to what was written, where a short form (a list, one text) stands for a longer one."""
     path: list[str | int] = []
     for step in found:
-        children = named_children(tree)
+        children = _named_children(tree)
         if isinstance(tree, dict) and isinstance(step, int) and step < len(tree):
             step = list(tree)[step]
         if isinstance(tree, list) and isinstance(step, str) and step in tree:
@@ -139,7 +139,7 @@ def written_path(found: KeyPath, tree: Any) -> KeyPath:
     return tuple(path)
 
 
-def named_children(tree: Any) -> dict[str | int, Any]:
+def _named_children(tree: Any) -> dict[str | int, Any]:
     if isinstance(tree, dict):
         return tree
     return dict(enumerate(tree)) if isinstance(tree, list) else {}

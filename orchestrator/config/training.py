@@ -85,10 +85,10 @@ def override_reader(key: str) -> Callable[[Any], Any]:
     """Return the reader of an axis such as `optimizer.weight_decay`; options of models are read by their looks."""
     part, _, name = key.partition(".")
     section = OVERRIDE_SECTIONS.get(part)
-    return values.guess if section is None else lambda value: read_override(section, name, value)
+    return values.guess if section is None else lambda value: _read_override(section, name, value)
 
 
-def read_override(section: type[Overrides], name: str, value: Any) -> Any:
+def _read_override(section: type[Overrides], name: str, value: Any) -> Any:
     try:
         return getattr(section.model_validate({name: value}), name)
     except ValidationError as error:

@@ -38,7 +38,7 @@ def read_decimal(value: Any) -> Decimal:
     return number
 
 
-def is_number(text: str) -> bool:
+def _is_number(text: str) -> bool:
     match = NUMBER.fullmatch(text)
     return match is not None and match[2] in MULTIPLIERS
 
@@ -134,7 +134,7 @@ def read_budget(value: Any) -> Budget:
     text = str(value).strip()
     for ending, unit in BUDGET_UNITS:
         match = re.fullmatch(rf"(.*?){ending}", text)
-        if match and is_number(match[1]):
+        if match and _is_number(match[1]):
             return Budget(read_positive(match[1]), unit, text)
     raise ValueError(f"{show(value)} is not a budget; write tokens (0.5M), tokens per parameter (20x) or 1e15 FLOPs")
 
@@ -165,9 +165,9 @@ def read_extent(value: Any) -> Extent:
         return Extent(read_fraction(text), "share")
     for ending, unit in EXTENT_UNITS:
         match = re.fullmatch(rf"(.*?){ending}", text)
-        if match and is_number(match[1]):
+        if match and _is_number(match[1]):
             return Extent(float(read_count(match[1])), unit)
-    if is_number(text) and read_number(text) == 0:
+    if _is_number(text) and read_number(text) == 0:
         return Extent(0.0, "tokens")
     raise ValueError(f"{show(value)} is ambiguous here; write 10%, 100 steps or 20k tokens")
 
@@ -182,7 +182,7 @@ def guess(value: Any) -> Any:
         return value
     if value in ("true", "false"):
         return value == "true"
-    if not is_number(value):
+    if not _is_number(value):
         return value
     number = read_decimal(value)
     is_whole = number == number.to_integral_value() and not re.search(r"[.eE]", value)

@@ -118,12 +118,12 @@ class NodeReader:
 
     def read_mapping(self, node: Any, path: KeyPath) -> dict[str, Any]:
         own: dict[str, Any] = {}
-        for key_node, value_node in plain_items(node):
+        for key_node, value_node in _plain_items(node):
             if (key := self.read_key(key_node)) in own:
                 raise self.refuse(key_node, f"the key {name_path((*path, key))} is given twice")
             self.read_item(own, key_node, value_node, path)
         for merged in self.merged_mappings(node):
-            for key_node, value_node in plain_items(merged):
+            for key_node, value_node in _plain_items(merged):
                 if self.read_key(key_node) not in own:
                     self.read_item(own, key_node, value_node, path)
         return own
@@ -141,7 +141,7 @@ class NodeReader:
     def merged_mappings(self, node: Any, depth: int = 0) -> Iterator[Any]:
         """Yield what `<<` brings in, nearest first, and what that brings in itself."""
         for key_node, value_node in node.value:
-            if is_merge(key_node):
+            if _is_merge(key_node):
                 for merged in value_node.value if value_node.id == "sequence" else [value_node]:
                     if merged.id != "mapping" or depth > MAX_MERGES:
                         raise self.refuse(merged, "'<<' takes a mapping, or a list of mappings")
@@ -152,9 +152,9 @@ class NodeReader:
         return UserError(f"{self.file}:{node.start_mark.line + 1}: {message}")
 
 
-def plain_items(node: Any) -> Iterator[tuple[Any, Any]]:
-    return (item for item in node.value if not is_merge(item[0]))
+def _plain_items(node: Any) -> Iterator[tuple[Any, Any]]:
+    return (item for item in node.value if not _is_merge(item[0]))
 
 
-def is_merge(key_node: Any) -> bool:
+def _is_merge(key_node: Any) -> bool:
     return key_node.id == "scalar" and str(key_node.tag).endswith(":merge")

@@ -46,7 +46,7 @@ def first_life(folder: Path) -> None:
     while signals.requested() is None and time.monotonic() < deadline:
         time.sleep(0.1)
     (folder / "touched").write_text("")
-    there = {name: shutil.which(name) is not None and answers(name) for name in COMMANDS}
+    there = {name: shutil.which(name) is not None and _answers(name) for name in COMMANDS}
     record = Probe(
         host=socket.gethostname(),
         signal=signals.received() == signal.SIGUSR2,
@@ -59,7 +59,7 @@ def first_life(folder: Path) -> None:
     write_json(folder / "report.json", replace(record, commands=there | {"requeue": False}))
 
 
-def answers(name: str) -> bool:
+def _answers(name: str) -> bool:
     command = {"squeue": ["squeue", "--me"], "scontrol": ["scontrol", "ping"]}[name]
     return subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 0
 

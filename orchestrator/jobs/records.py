@@ -208,13 +208,13 @@ def read_chunks(jobs_dir: Path, *, closed: bool = False) -> list[Chunk]:
 
     Those that cannot be used are left out, and so are those of the study that this one was copied from.
     """
-    found = [one for one in all_chunks(jobs_dir) if isinstance(one, Chunk) and (closed or not one.closed)]
+    found = [one for one in _all_chunks(jobs_dir) if isinstance(one, Chunk) and (closed or not one.closed)]
     copied = copied_submissions(jobs_dir, {one.submission_id for one in found})
     mine = (one for one in found if one.submission_id not in copied)
     return sorted(mine, key=lambda one: (one.created, one.uuid))
 
 
-def all_chunks(jobs_dir: Path) -> list[Chunk | Broken]:
+def _all_chunks(jobs_dir: Path) -> list[Chunk | Broken]:
     paths = sorted(jobs_dir.glob("*/chunk-*.json"))
     found = (read(path, Chunk, uuid=path.stem.removeprefix("chunk-"), submission_id=path.parent.name) for path in paths)
     return [known(one, path) for one, path in zip(found, paths, strict=True) if one is not None]
@@ -230,7 +230,7 @@ def known(chunk: Chunk | Broken, path: Path) -> Chunk | Broken:
 def broken_files(jobs_dir: Path) -> dict[str, Broken]:
     """Return for each submission with a record of jobs that cannot be used the first such file."""
     found: dict[str, Broken] = {}
-    for one in all_chunks(jobs_dir):
+    for one in _all_chunks(jobs_dir):
         if isinstance(one, Broken):
             found.setdefault(one.path.parent.name, one)
         elif not one.closed:

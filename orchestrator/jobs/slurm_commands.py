@@ -179,7 +179,7 @@ def read_limits() -> Limits:
 
     What cannot be learnt keeps its cautious default.
     """
-    config = dict(parse_config(call(["scontrol", "show", "config"]).text))
+    config = dict(_parse_config(call(["scontrol", "show", "config"]).text))
     accounting = config.get("AccountingStorageType", "").endswith("slurmdbd")
     return Limits(
         max_array_size=int(config.get("MaxArraySize") or 1001),
@@ -191,7 +191,7 @@ def read_limits() -> Limits:
     )
 
 
-def parse_config(text: str) -> Iterator[tuple[str, str]]:
+def _parse_config(text: str) -> Iterator[tuple[str, str]]:
     for line in text.splitlines():
         key, equals, value = line.partition("=")
         if equals:
@@ -201,14 +201,22 @@ def parse_config(text: str) -> Iterator[tuple[str, str]]:
 def read_max_submit() -> int | None:
     """Return the smallest MaxSubmitJobs of this user's associations, None where none is set."""
     reply = call(
-        ["sacctmgr", "--noheader", "--parsable2", "show", "association", f"user={user_name()}", "format=MaxSubmitJobs"],
+        [
+            "sacctmgr",
+            "--noheader",
+            "--parsable2",
+            "show",
+            "association",
+            f"user={_user_name()}",
+            "format=MaxSubmitJobs",
+        ],
         20.0,
     )
     limits = [int(line) for line in reply.text.split() if line.isdigit()]
     return min(limits, default=None)
 
 
-def user_name() -> str:
+def _user_name() -> str:
     import getpass
 
     return getpass.getuser()

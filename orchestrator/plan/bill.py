@@ -105,10 +105,10 @@ def bill(plan: Plan) -> list[BillRow]:
         return labels.index(run.label), sizes.index(run.size)
 
     to_do = {run.run_id for run in plan.to_do}
-    return [sum_row(list(runs), to_do) for _, runs in groupby(sorted(plan.runs, key=place), key=place)]
+    return [_sum_row(list(runs), to_do) for _, runs in groupby(sorted(plan.runs, key=place), key=place)]
 
 
-def sum_row(runs: list[PlannedRun], to_do: set[str]) -> BillRow:
+def _sum_row(runs: list[PlannedRun], to_do: set[str]) -> BillRow:
     first = runs[0]
     waiting = [run for run in runs if run.run_id in to_do]
     return BillRow(

@@ -85,11 +85,11 @@ def plan_runs(experiment: Experiment, manifest: DataManifest, *, laws: LawLookup
     for point in expand(experiment):
         run = planner.plan_point(point)
         earlier = runs.get(run.run_id)
-        runs[run.run_id] = run if earlier is None else merge(earlier, run)
+        runs[run.run_id] = run if earlier is None else _merge(earlier, run)
     return sorted(runs.values(), key=lambda run: (run.planned["flops_total"], run.label, run.spec.training["seed"]))
 
 
-def merge(earlier: PlannedRun, later: PlannedRun) -> PlannedRun:
+def _merge(earlier: PlannedRun, later: PlannedRun) -> PlannedRun:
     return replace(earlier, n_points=earlier.n_points + 1, holdout=earlier.holdout or later.holdout)
 
 
@@ -168,7 +168,7 @@ class Planner:
 
     def plan_point(self, point: Point) -> PlannedRun:
         method, size = self.methods[point.method], self.experiment.sizes[point.size]
-        model_key = (point.size, point.method, point.context, model_overrides(point))
+        model_key = (point.size, point.method, point.context, _model_overrides(point))
         model, counts = self.model(*model_key), self.counts(model_key)
         plain = self.counts((point.size, None, point.context, ()))
         n_tokens = self.tokens(point, plain)
@@ -229,7 +229,7 @@ class Planner:
         return (*method_path(self.experiment, place), "lr") if method.lr else ("lr",)
 
 
-def model_overrides(point: Point) -> OptionOverrides:
+def _model_overrides(point: Point) -> OptionOverrides:
     return tuple((key, value) for key, value in point.overrides if key.partition(".")[0] in MODEL_OVERRIDES)
 
 

@@ -1,5 +1,6 @@
 """Forecasts in words, tables and one picture."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scalewright.orchestrator.report.format import counted, number, percent
@@ -82,4 +83,5 @@ def forecast_picture(rows: "pd.DataFrame") -> Picture:
     from scalewright.fitting.figures.gallery import FIGURES
 
     note = "Bar: 95% interval of a new run. Black marker: measured; none: still to come."
-    return Picture("forecast", FIGURES["forecast"](rows.head(N_DRAWN), note=note), "Forecast and measured loss.")
+    drawing = partial(FIGURES["forecast"], rows.head(N_DRAWN), note=note)
+    return Picture("forecast", drawing, "Forecast and measured loss.")

@@ -195,7 +195,7 @@ def read_row(cells: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
         if name in REQUIRED and not str("" if raw is None else raw).strip():
             raise ValueError(f"no {column}")
         if name in REQUIRED or not is_nothing(raw):
-            values[name] = read_cell(name, column, raw, asked.units.get(name))
+            values[name] = _read_cell(name, column, raw, asked.units.get(name))
     if "n_tokens" not in values and asked.tokens_from_flops and "flops" in values:
         values["n_tokens"] = TOKEN_RULES[asked.tokens_from_flops](values)
     if "n_tokens" not in values:
@@ -208,7 +208,7 @@ def read_row(cells: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
     return values
 
 
-def read_cell(name: str, column: str, raw: Any, unit: str | None) -> Any:
+def _read_cell(name: str, column: str, raw: Any, unit: str | None) -> Any:
     if name in WORDS:
         return str(raw).strip()
     if name in AMOUNTS:
@@ -296,7 +296,7 @@ def points_of(rows: Sequence[Measured]) -> list[Point]:
         seen[content] += 1
         identity = {"source": "import", "rows": [dict(row.values) for row in group], "copy": seen[content]}
         run_id = hashlib.sha256(to_json(identity).encode()).hexdigest()[:RUN_ID_CHARACTERS]
-        points.append(point_of(run_id, identity, group))
+        points.append(_point_of(run_id, identity, group))
     return points
 
 
@@ -316,7 +316,7 @@ def groups_of(rows: Sequence[Measured]) -> list[list[Measured]]:
     ]
 
 
-def point_of(run_id: str, identity: Mapping[str, Any], group: Sequence[Measured]) -> Point:
+def _point_of(run_id: str, identity: Mapping[str, Any], group: Sequence[Measured]) -> Point:
     last = group[-1].values
     method, gate = last.get("method", METHOD), last.get("gate", "none")
     flops_per_token = last["flops"] / last["n_tokens"] if "flops" in last else 6.0 * last["n_params"]
@@ -340,10 +340,10 @@ def point_of(run_id: str, identity: Mapping[str, Any], group: Sequence[Measured]
     size, budget = last.get("size"), last.get("budget")
     evaluations = [evaluation_row(place, row.values, place == len(group)) for place, row in enumerate(group, 1)]
     holdout = last.get("holdout", False)
-    return Point(run_id, identity, label, columns, result_row(last), evaluations, size, budget, holdout)
+    return Point(run_id, identity, label, columns, _result_row(last), evaluations, size, budget, holdout)
 
 
-def result_row(last: Mapping[str, Any]) -> dict[str, Any]:
+def _result_row(last: Mapping[str, Any]) -> dict[str, Any]:
     tokens = {"n_tokens": last["n_tokens"], "last_tokens": last["n_tokens"]}
     loss = {"loss_nats": last["loss"], "validation_loss_nats": last["loss"], "bits_per_byte": last.get("bits_per_byte")}
     return {**tokens, **loss, "step": int(last["step"]) if "step" in last else None}

@@ -74,13 +74,13 @@ class Recorder(Callback):
     def write(self, system: System, step: int, norm: float, speed: dict[str, float]) -> None:
         progress = system.progress
         tokens = step * progress.batch_tokens
-        loss = math.fsum(progress.unlogged) / len(progress.unlogged) if all_finite(progress.unlogged) else math.nan
+        loss = math.fsum(progress.unlogged) / len(progress.unlogged) if _all_finite(progress.unlogged) else math.nan
         progress.unlogged.clear()
         rate = system.rate(tokens - progress.batch_tokens)
         self.journal.metrics(step, tokens, {"loss_nats": loss, "lr": rate, "grad_norm": norm, **speed})
 
 
-def all_finite(values: list[float]) -> bool:
+def _all_finite(values: list[float]) -> bool:
     return all(map(math.isfinite, values))
 
 

@@ -28,14 +28,14 @@ SQLITE = "sqlite:///"
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def tensorboard(run_dir: Path, run_id: str, options: Mapping[str, Any]) -> Any:
+def _tensorboard(run_dir: Path, run_id: str, options: Mapping[str, Any]) -> Any:
     from lightning.pytorch.loggers import TensorBoardLogger
 
     defaults = {"save_dir": str(run_dir / "mirrors"), "name": "tensorboard", "version": ""}
     return TensorBoardLogger(**(defaults | dict(options)))
 
 
-def mlflow(run_dir: Path, run_id: str, options: Mapping[str, Any]) -> Any:
+def _mlflow(run_dir: Path, run_id: str, options: Mapping[str, Any]) -> Any:
     from lightning.pytorch.loggers import MLFlowLogger
 
     place = run_dir.parent.parent.resolve()
@@ -62,7 +62,7 @@ def alone(tracking_uri: str) -> Iterator[None]:
         yield
 
 
-def wandb(run_dir: Path, run_id: str, options: Mapping[str, Any]) -> Any:
+def _wandb(run_dir: Path, run_id: str, options: Mapping[str, Any]) -> Any:
     from lightning.pytorch.loggers import WandbLogger
 
     defaults = {"project": "scalewright", "id": run_id, "save_dir": str(run_dir), "offline": True}
@@ -70,15 +70,15 @@ def wandb(run_dir: Path, run_id: str, options: Mapping[str, Any]) -> Any:
 
 
 LOGGERS: dict[str, Callable[[Path, str, Mapping[str, Any]], Any]] = {
-    "tensorboard": tensorboard,
-    "mlflow": mlflow,
-    "wandb": wandb,
+    "tensorboard": _tensorboard,
+    "mlflow": _mlflow,
+    "wandb": _wandb,
 }
 
 Record = tuple[int, dict[str, float]]
 
 
-def write_each(logger: Any, records: Sequence[Record]) -> None:
+def _write_each(logger: Any, records: Sequence[Record]) -> None:
     for step, values in records:
         logger.log_metrics(values, step=step)
 
@@ -136,7 +136,7 @@ class Mirror:
             logger = LOGGERS[self.name](self.run_dir, self.run_dir.name, self.options)
             self.made.set()
             logger.log_hyperparams(dict(self.parameters))
-            write, status = WRITERS.get(self.name, write_each), ""
+            write, status = WRITERS.get(self.name, _write_each), ""
             while not status:
                 records, status = self._take()
                 write(logger, records)

@@ -66,11 +66,16 @@ def estimate_words(parameter: "Parameter") -> str:
     """Write a parameter with its interval; only the interval where it is one-sided or very wide."""
     ends = {"lower": (parameter.low, None), "upper": (None, parameter.high), "none": (None, None)}
     low, high = ends.get(parameter.one_sided or "", (parameter.low, parameter.high))
-    words = interval(low, high)
+    words = interval(low, high) + parameter.limit_words
     if parameter.one_sided:
         return words
     weak = parameter.low > 0 and parameter.high > WEAK_RATIO * parameter.low
     return f"weak: within {words}" if weak else f"{number(parameter.value)} {words}"
+
+
+def limits_in_words(result: "FitResult") -> str:
+    """Name the parameters whose optimum lies at an end of their range: `, E at its limit`; nothing where none does."""
+    return "".join(f", {name} at its limit" for name, one in result.params.items() if one.at_limit)
 
 
 def doubling_words(fit: LawFit) -> str:

@@ -326,6 +326,8 @@ def _point_of(run_id: str, identity: Mapping[str, Any], group: Sequence[Measured
         "method": method,
         "gate": gate,
         "n_params": last["n_params"],
+        "width": int(last["width"]) if "width" in last else None,
+        "depth": int(last["depth"]) if "depth" in last else None,
         "n_params_total": last.get("n_params_total", last["n_params"]),
         "n_tokens_planned": last["n_tokens"],
         "unique_tokens": last.get("unique_tokens"),

@@ -11,11 +11,11 @@ from scalewright.orchestrator.train.schedules import ScheduleError, read_schedul
 
 def check_run(experiment: Experiment, point: Point, method: Method, training: TrainingSpec, profile: Profile) -> None:
     """Raise UserError with file, line and key path at the first thing that no job can do."""
-    check_schedule(experiment, point, method, training)
+    _check_schedule(experiment, point, method, training)
     check_batch(experiment, point, profile)
 
 
-def check_schedule(experiment: Experiment, point: Point, method: Method, training: TrainingSpec) -> None:
+def _check_schedule(experiment: Experiment, point: Point, method: Method, training: TrainingSpec) -> None:
     try:
         read_schedule(training.schedule, training.n_tokens)
     except ScheduleError as error:

@@ -39,12 +39,12 @@ class Point:
 
 def expand(experiment: Experiment) -> list[Point]:
     """Return the points in the order of the groups, each once; raise UserError when nothing is left."""
-    defaults = declared_axes(experiment)
+    defaults = _declared_axes(experiment)
     points: dict[tuple[Any, ...], Point] = {}
     for place, group in enumerate(experiment.grid):
-        check_zip(experiment, group, place)
-        for values in group_values(experiment, group, defaults, place):
-            keep_point(experiment, group, points, point_of(values, group, place))
+        _check_zip(experiment, group, place)
+        for values in _group_values(experiment, group, defaults, place):
+            keep_point(experiment, group, points, _point_of(values, group, place))
     if not points:
         raise experiment.source.error(("exclude",), "leaves no point of the grid")
     return list(points.values())
@@ -52,8 +52,8 @@ def expand(experiment: Experiment) -> list[Point]:
 
 def unused_selectors(experiment: Experiment) -> list[str]:
     """Return the key paths of the selectors that match no point, where a mistake is likely."""
-    defaults = declared_axes(experiment)
-    groups = [list(group_values(experiment, group, defaults, n)) for n, group in enumerate(experiment.grid)]
+    defaults = _declared_axes(experiment)
+    groups = [list(_group_values(experiment, group, defaults, n)) for n, group in enumerate(experiment.grid)]
     everywhere = [values for group in groups for values in group]
     selectors = [
         (f"{key}[{n}]", selector, everywhere)
@@ -65,7 +65,7 @@ def unused_selectors(experiment: Experiment) -> list[str]:
     return [name for name, selector, values in selectors if not any(map(selector.matches, values))]
 
 
-def declared_axes(experiment: Experiment) -> dict[str, tuple[Any, ...]]:
+def _declared_axes(experiment: Experiment) -> dict[str, tuple[Any, ...]]:
     return {
         "method": experiment.labels,
         "size": tuple(experiment.sizes),
@@ -79,7 +79,7 @@ def declared_axes(experiment: Experiment) -> dict[str, tuple[Any, ...]]:
     }
 
 
-def check_zip(experiment: Experiment, group: Group, place: int) -> None:
+def _check_zip(experiment: Experiment, group: Group, place: int) -> None:
     lengths = {axis: len(values) for axis, values in group.zip.items()}
     if len(set(lengths.values())) > 1:
         shown = ", ".join(f"{axis} has {length}" for axis, length in lengths.items())
@@ -89,7 +89,7 @@ def check_zip(experiment: Experiment, group: Group, place: int) -> None:
         raise experiment.source.error(("grid", place, "zip", both[0]), "this axis is given twice, zipped and crossed")
 
 
-def group_values(
+def _group_values(
     experiment: Experiment, group: Group, defaults: Mapping[str, tuple[Any, ...]], place: int
 ) -> Iterator[dict[str, Any]]:
     crossed = {axis: values for axis, values in {**defaults, **group.axes}.items() if axis not in group.zip}
@@ -104,7 +104,7 @@ def group_values(
             yield {**dict(zip(crossed, row, strict=True)), **together}
 
 
-def point_of(values: Mapping[str, Any], group: Group, place: int) -> Point:
+def _point_of(values: Mapping[str, Any], group: Group, place: int) -> Point:
     axes = {axis: values[axis] for axis in AXES}
     overrides = tuple(sorted((key, value) for key, value in values.items() if key not in AXES))
     return Point(**axes, overrides=overrides, group=group.name or f"group {place + 1}", holdout=group.holdout)

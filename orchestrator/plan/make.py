@@ -44,7 +44,7 @@ def prepare_data(experiment: Experiment, study: Study, *, progress: Progress | N
     from scalewright.orchestrator.data.prepare import prepare
 
     data, here = experiment.data, Path(experiment.source.file).resolve().parent
-    sources, tokenizer = data_sources(experiment, here), tokenizer_name(experiment, here)
+    sources, tokenizer = _data_sources(experiment, here), tokenizer_name(experiment, here)
     folder = (
         here / data.dir if data.dir else study.data_dir / folder_name(sources, tokenizer, data.validation, data.field)
     )
@@ -75,7 +75,7 @@ def read_shards(folder: Path) -> "Manifest":
     return found
 
 
-def data_sources(experiment: Experiment, here: Path) -> list[str | Path]:
+def _data_sources(experiment: Experiment, here: Path) -> list[str | Path]:
     from scalewright.orchestrator.data.sources import DEFAULT_CORPUS
 
     embedded = (EMBEDDED, DEFAULT_CORPUS)
@@ -87,7 +87,7 @@ def skipped_files(experiment: Experiment) -> list[str]:
     from scalewright.orchestrator.data.sources import what_was_skipped
 
     here = Path(experiment.source.file).resolve().parent
-    return [] if experiment.data.dir else what_was_skipped(data_sources(experiment, here))
+    return [] if experiment.data.dir else what_was_skipped(_data_sources(experiment, here))
 
 
 def tokenizer_name(experiment: Experiment, here: Path) -> str:
@@ -116,7 +116,7 @@ def plan(experiment: Experiment, manifest: DataManifest, study: Study, *, data_d
     if data_dir is not None:
         runs = [replace(run, settings=run.settings | {"data_dir": str(data_dir.resolve())}) for run in runs]
     priced = price(experiment, runs, states=known.states, measured=known.throughputs)
-    return replace(priced, warnings=(*priced.warnings, *repeated_data(runs, manifest)))
+    return replace(priced, warnings=(*priced.warnings, *_repeated_data(runs, manifest)))
 
 
 def check_windows(experiment: Experiment, manifest: DataManifest) -> None:
@@ -131,7 +131,7 @@ def check_windows(experiment: Experiment, manifest: DataManifest) -> None:
             raise experiment.source.error(("evaluation", "n_windows"), message)
 
 
-def repeated_data(runs: list[PlannedRun], manifest: DataManifest) -> Iterator[str]:
+def _repeated_data(runs: list[PlannedRun], manifest: DataManifest) -> Iterator[str]:
     longest = max(run.spec.training["n_tokens"] for run in runs)
     if longest > manifest.train.n_tokens:
         yield (

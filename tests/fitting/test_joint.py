@@ -171,7 +171,7 @@ def test_any_few_runs_give_an_answer_or_one_clear_refusal():
     whole = study(seeds=2)
     rng = np.random.default_rng(0)
     answered = 0
-    for k in range(120):
+    for k in range(40):
         some = whole.sample(int(rng.integers(2, 11)), random_state=k)
         if some["label"].nunique() < 2:
             continue
@@ -183,7 +183,7 @@ def test_any_few_runs_give_an_answer_or_one_clear_refusal():
         answered += 1
         for one in found.speedups:
             assert 0 <= one.low <= one.ratio <= one.high and one.ratio > 0, (k, one)
-    assert answered > 10
+    assert answered > 3
 
 
 def test_many_seeds_enter_as_their_mean():

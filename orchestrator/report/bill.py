@@ -33,6 +33,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "experiment": plan.experiment.name,
         "bill": [asdict(row) for row in bill(plan)],
         "total": _total(plan),
+        "notes": list(plan.notes),
         "warnings": list(plan.warnings),
         "runs": [
             {
@@ -96,7 +97,7 @@ def summary(plan: Plan, study: Study, receipt: "PlanReceipt | None") -> list[str
 
         place = name_of(parse_url(study.database))
         lines.append(f"recorded in {place}: {receipt.n_new} new runs, {receipt.n_existing} known ones")
-    return lines + [f"warning: {warning}" for warning in plan.warnings]
+    return [*lines, *plan.notes] + [f"warning: {warning}" for warning in plan.warnings]
 
 
 def at_once(plan: Plan) -> str:

@@ -41,6 +41,7 @@ def laws_table(analysis: Analysis) -> Table:
 
 
 def fitted_labels(analysis: Analysis) -> list[str]:
+    """Return the methods that any law could be fitted to, in the order of the page."""
     fitted = {fit.label for fit in analysis.fits if fit.result is not None}
     return [label for label in analysis.labels if label in fitted]
 
@@ -62,6 +63,7 @@ def parameter_words(fit: LawFit, name: str) -> str:
 
 
 def estimate_words(parameter: "Parameter") -> str:
+    """Write a parameter with its interval; only the interval where it is one-sided or very wide."""
     ends = {"lower": (parameter.low, None), "upper": (None, parameter.high), "none": (None, None)}
     low, high = ends.get(parameter.one_sided or "", (parameter.low, parameter.high))
     words = interval(low, high) + parameter.limit_words
@@ -212,6 +214,7 @@ def _whole(value: Any) -> str:
 
 
 def excluded_words(analysis: Analysis) -> Sequence[str]:
+    """Say how many runs did not enter the fits, one line a reason."""
     reasons: dict[str, int] = {}
     for exclusion in analysis.points.excluded:
         reasons[exclusion.reason] = reasons.get(exclusion.reason, 0) + 1

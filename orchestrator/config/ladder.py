@@ -30,10 +30,8 @@ def solve_shape(wanted: float, rule: ShapeRule) -> Size:
     fixed, per_layer = count_parts(heads, rule)
     depth = round((wanted - fixed) / per_layer)
     if depth < 1:
-        least = short_count(fixed + per_layer)
-        raise ValueError(
-            f"no shape has {short_count(wanted)} parameters: one layer of {rule.head_dim} wide has {least}"
-        )
+        least = f"one layer {heads * rule.head_dim} wide has {short_count(fixed + per_layer)}"
+        raise ValueError(f"no shape has {short_count(wanted)} parameters: {least}; take a smaller head_dim")
     return shape_of(heads, depth, rule)
 
 
@@ -71,9 +69,8 @@ def with_ladder(experiment: Experiment) -> Experiment:
             raise error(("ladder", "from"), str(refused)) from None
         if name in experiment.sizes:
             raise error(("sizes", name), "the ladder has a size of this name too")
-        same = next((other for other in asked if other == name or sizes[other] == shape), None)
-        if same:
-            also = f"{same} and {name} are both {shape.width} wide and {shape.depth} deep"
-            raise error(("ladder", "steps"), f"{also}; take fewer steps, a smaller head_dim or another aspect")
+        if name in asked or shape in sizes.values():
+            both = f"two sizes near {name} are {shape.width} wide and {shape.depth} deep"
+            raise error(("ladder", "steps"), f"{both}; take fewer steps, a smaller head_dim or another aspect")
         sizes[name], asked[name] = shape, wanted
     return experiment.model_copy(update={"sizes": sizes, "asked_params": asked})

@@ -22,9 +22,7 @@ def check_compute(experiment: Experiment, point: Point, flops: float) -> None:
     budgets = experiment.isoflop.budgets if experiment.isoflop else ()
     wanted = next((budget.amount for budget in budgets if budget.text == point.budget), None)
     if wanted is not None and abs(flops / wanted - 1) > MOST_OFF:
-        off = (
-            f"{point.method} at size {point.size} is {flops:.4g} FLOPs in whole steps, {flops / wanted - 1:+.1%}"
-        )
+        off = f"{point.method} at size {point.size} is {flops:.4g} FLOPs in whole steps, {flops / wanted - 1:+.1%}"
         message = f"{off}; at most {MOST_OFF:.0%} is allowed: use a smaller batch or a larger budget"
         raise experiment.source.error(("isoflop", "budgets"), f"{point.budget}: {message}")
 

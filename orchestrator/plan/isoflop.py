@@ -7,14 +7,15 @@ from math import sqrt
 from scalewright.models.count import DEFAULT_FLOP_CONVENTION, flops_per_token, n_params
 from scalewright.models.spec import ModelSpec
 from scalewright.orchestrator.config.experiment import Experiment, Method, Size
-from scalewright.orchestrator.config.ladder import solve_shape
+from scalewright.orchestrator.config.ladder import plain_params, shape_of, solve_shape
 from scalewright.orchestrator.config.models import PLAIN_METHOD, model_spec
 from scalewright.orchestrator.config.shapes import IsoFlop
 from scalewright.orchestrator.config.values import Budget, short_count
 from scalewright.orchestrator.config.yaml_text import KeyPath
 
 FLOPS_PER_PARAMETER_TOKEN = 6.0
-N_ROUNDS = 20  # the middle moves by a third of the last move, or less, in each
+MOST_PARAMETERS = 1e15
+N_HALVINGS = 40  # of what is left of the logarithm: to 1e-10 of it
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,10 @@ def with_isoflop(experiment: Experiment, vocab_size: int, optima: OptimumLookup 
             curve = solve_curve(isoflop, budget, vocab_size, max(experiment.context), optima)
         except ValueError as refused:
             raise experiment.source.error(written, f"{budget.text}: {refused}") from None
-        for wanted, (name, shape) in curve.items():
-            if sizes.get(name, shape) != shape:
-                raise experiment.source.error(written, f"a size of {name} with another shape is there; rename that one")
+        for wanted, shape in curve.items():
+            name = short_count(plain_params(shape))
+            if sizes.get(name, shape) != shape:  # another shape reads alike in three digits
+                name = f"{shape.width}x{shape.depth}"
             sizes[name], asked[name] = shape, asked.get(name, wanted)
             places.add((name, budget.text))
     solved = {name: sizes[name] for name in sorted(sizes.keys() - experiment.sizes, key=lambda one: asked[one])}
@@ -62,17 +64,17 @@ def with_isoflop(experiment: Experiment, vocab_size: int, optima: OptimumLookup 
 
 def solve_curve(
     isoflop: IsoFlop, budget: Budget, vocab_size: int, context: int, optima: OptimumLookup
-) -> dict[float, tuple[str, Size]]:
-    """Return name and shape by the parameters asked for: in equal ratios around the middle of one compute."""
+) -> dict[float, Size]:
+    """Return shapes by the parameters asked for: in equal ratios around the middle of one compute."""
     middle = solve_middle(isoflop, budget.amount, vocab_size, context, optima)
-    curve: dict[float, tuple[str, Size]] = {}
+    curve: dict[float, Size] = {}
     for step in range(isoflop.sizes):
         wanted = middle * isoflop.span ** (step / (isoflop.sizes - 1) - 0.5)
         shape = solve_shape(wanted, isoflop)
-        found = (short_count(n_params(plain(shape, vocab_size, context))), shape)
-        if found in curve.values():
-            raise ValueError(f"two sizes are both {found[0]}; take fewer sizes, a smaller head_dim or more span")
-        curve[wanted] = found
+        if shape in curve.values():
+            both = f"two sizes near {short_count(wanted)} are {shape.width} wide and {shape.depth} deep"
+            raise ValueError(f"{both}; take fewer sizes, a smaller head_dim or more span")
+        curve[wanted] = shape
     return curve
 
 
@@ -80,22 +82,26 @@ def solve_middle(isoflop: IsoFlop, flops: float, vocab_size: int, context: int, 
     """Return the parameters in the middle of a curve.
 
     With f FLOPs a token and parameter, D = C / (f N). At r tokens per parameter N = sqrt(C / (f r)); by a law in
-    C' = 6 N D, N = G (6 C / f)^a. f falls slowly with N, so N is found by going round.
+    C' = 6 N D, N = G (6 C / f)^a. f falls slowly with N, so there is one N that is its own answer.
     """
     if isinstance(isoflop.centre, float) and isoflop.law is None:
         return isoflop.centre
     law = None if isoflop.law is None else optima(isoflop.law, isoflop.method)
-    per_parameter, middle = FLOPS_PER_PARAMETER_TOKEN, 0.0
-    for _ in range(N_ROUNDS):
+
+    def answer(n: float) -> float:
+        spec = plain(solve_shape(n, isoflop), vocab_size, context)
+        per_parameter = flops_per_token(spec, DEFAULT_FLOP_CONVENTION) / n_params(spec)
         if law is None:
             assert isinstance(isoflop.centre, Budget)
-            middle = sqrt(flops / (per_parameter * isoflop.centre.amount))
-        else:
-            known = flops if law.counts_head else FLOPS_PER_PARAMETER_TOKEN * flops / per_parameter
-            middle = law.coefficient * known**law.exponent
-        spec = plain(solve_shape(middle, isoflop), vocab_size, context)
-        per_parameter = flops_per_token(spec, DEFAULT_FLOP_CONVENTION) / n_params(spec)
-    return middle
+            return sqrt(flops / (per_parameter * isoflop.centre.amount))
+        known = flops if law.counts_head else FLOPS_PER_PARAMETER_TOKEN * flops / per_parameter
+        return float(law.coefficient * known**law.exponent)
+
+    low, high = float(plain_params(shape_of(1, 1, isoflop))), MOST_PARAMETERS
+    for _ in range(N_HALVINGS):
+        middle = sqrt(low * high)
+        low, high = (middle, high) if answer(middle) > middle else (low, middle)
+    return high
 
 
 def plain(size: Size, vocab_size: int, context: int) -> ModelSpec:

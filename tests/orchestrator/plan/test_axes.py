@@ -173,6 +173,11 @@ def test_sizes_and_budgets_beside_curves_are_crossed_with_each_other_alone():
     assert len(cells) == 4 + 6
 
 
+def test_the_sizes_of_a_curve_have_the_mlp_that_is_asked_for():
+    runs = runs_of(REST + "isoflop: { budgets: [1e14], sizes: 3, head_dim: 8, aspect: 16, mlp_ratio: 2.5 }\n")
+    assert {run.spec.model["mlp_width"] / run.spec.model["width"] for run in runs} == {2.5}
+
+
 def test_a_curve_is_the_run_of_its_size_at_a_budget_in_flops():
     text = REST + "isoflop: { budgets: [1e13], sizes: 2, span: 4, head_dim: 8, aspect: 16 }\n"
     first, *_ = runs_of(text)

@@ -7,7 +7,7 @@ import html
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -55,10 +55,21 @@ class Parameter:
     at_limit: bool = False
 
     @property
+    def limit_words(self) -> str:
+        """What stands behind its interval where the optimum lies at an end of its range, else nothing."""
+        return ", at its limit" if self.at_limit else ""
+
+    @property
     def identified(self) -> bool:
         """Whether the data bound the parameter on both sides, to a factor of ten (a shift: of its exponential)."""
         narrow = self.high - self.low <= math.log(WIDEST) if self.shift else is_identified(self.low, self.high)
         return self.one_sided is None and narrow
+
+
+def parameter_of(record: Mapping[str, Any]) -> Parameter:
+    """Read a parameter back from a fit's record, where a number that is not finite is None."""
+    numbers = {name: math.nan for name in ("value", "se", "low", "high") if record[name] is None}
+    return Parameter(**{one.name: record[one.name] for one in fields(Parameter)} | numbers)
 
 
 @dataclass(frozen=True)
@@ -69,7 +80,6 @@ class Prediction:
     low: Array
     high: Array
     level: float
-    new_run: bool
 
     def frame(self) -> pd.DataFrame:
         """Return the columns loss_nats, low, high."""
@@ -174,7 +184,7 @@ class FitResult:
         margin = half - np.sqrt(variance) * half / np.maximum(spread, 1e-300) if new_run else np.zeros_like(half)
         low, high = widen(log_loss, half, others, margin)
         value, low, high = (open_exp(v).reshape(shape) for v in (log_loss, low, high))
-        return Prediction(value, low, high, level or self.level, new_run)
+        return Prediction(value, low, high, level or self.level)
 
     def _method(self, method: str | None) -> str:
         if not self.law.per_method:
@@ -303,7 +313,7 @@ def interval_text(parameter: Parameter) -> str:
     }
     both = f"{parameter.low:.4g} to {parameter.high:.4g}" + ("" if parameter.identified else ", not identified")
     told = both if parameter.one_sided is None else ends[parameter.one_sided]
-    return told + (", at its limit" if parameter.at_limit else "")
+    return told + parameter.limit_words
 
 
 def parameter_line(parameter: Parameter) -> str:

@@ -1,10 +1,11 @@
 """Where the running code lies."""
 
+from importlib.util import find_spec
 from pathlib import Path
-
-import scalewright
 
 
 def code_root() -> Path:
     """Return the folder that holds the running package: a clone, a snapshot or site-packages."""
-    return Path(str(scalewright.__file__)).resolve().parent.parent
+    found = find_spec("scalewright")
+    assert found is not None and found.origin is not None
+    return Path(found.origin).resolve().parent.parent

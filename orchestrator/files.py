@@ -98,14 +98,14 @@ def read_bytes(path: Path, most: int = LARGEST) -> bytes | Broken | None:
 
 def open_file(path: Path) -> BinaryIO:
     """Open a file for reading; raises OSError where it is a folder, a device, or a pipe, which would be waited for."""
-    file = open(path, "rb", opener=open_at_once)  # noqa: PTH123, SIM115 - a Path takes no opener
+    file = open(path, "rb", opener=_open_at_once)  # noqa: PTH123, SIM115 - a Path takes no opener
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "not a file", str(path))
     return file
 
 
-def open_at_once(path: str, flags: int) -> int:
+def _open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -175,19 +175,19 @@ def checked(kind: Any, value: Any, place: str) -> Any:
     return CHECKS[origin](inner, value, place)
 
 
-def check_whole(_: Any, value: Any, place: str) -> int:
+def _check_whole(_: Any, value: Any, place: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST_WHOLE:
         return value
     raise ValueError(f"{place}: {shown(value)} is not a whole number")
 
 
-def check_number(_: Any, value: Any, place: str) -> float:
+def _check_number(_: Any, value: Any, place: str) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     raise ValueError(f"{place}: {shown(value)} is not a number")
 
 
-def check_kind(kind: type[Any], words: str) -> Callable[[Any, Any, str], Any]:
+def _check_kind(kind: type[Any], words: str) -> Callable[[Any, Any, str], Any]:
     def check(_: Any, value: Any, place: str) -> Any:
         if isinstance(value, kind):
             return value
@@ -207,36 +207,36 @@ def check_choice(kinds: Any, value: Any, place: str) -> Any:
     return checked(wanted[0], value, place)
 
 
-def check_sequence(inner: Any, value: Any, place: str) -> list[Any]:
+def _check_sequence(inner: Any, value: Any, place: str) -> list[Any]:
     if not isinstance(value, list):
         raise ValueError(f"{place}: {shown(value)} is not a list")
     return [checked(inner[0], item, f"{place}[{i}]") for i, item in enumerate(value)] if inner else value
 
 
-def check_tuple(inner: Any, value: Any, place: str) -> tuple[Any, ...]:
-    found = check_sequence(inner[:1], value, place)
+def _check_tuple(inner: Any, value: Any, place: str) -> tuple[Any, ...]:
+    found = _check_sequence(inner[:1], value, place)
     if Ellipsis not in inner and len(found) != len(inner):
         raise ValueError(f"{place}: {len(found)} values where {len(inner)} belong")
     return tuple(found)
 
 
-def check_mapping(inner: Any, value: Any, place: str) -> dict[str, Any]:
+def _check_mapping(inner: Any, value: Any, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{place}: {shown(value)} is not a JSON object")
     return {key: checked(inner[1], item, f"{place}.{shown(key)}") for key, item in value.items()} if inner else value
 
 
 CHECKS: Mapping[Any, Callable[[Any, Any, str], Any]] = {
-    int: check_whole,
-    float: check_number,
-    str: check_kind(str, "text"),
-    bool: check_kind(bool, "true or false"),
-    type(None): check_kind(type(None), "null"),
-    list: check_sequence,
-    tuple: check_tuple,
-    dict: check_mapping,
-    Mapping: check_mapping,
-    Sequence: check_sequence,
+    int: _check_whole,
+    float: _check_number,
+    str: _check_kind(str, "text"),
+    bool: _check_kind(bool, "true or false"),
+    type(None): _check_kind(type(None), "null"),
+    list: _check_sequence,
+    tuple: _check_tuple,
+    dict: _check_mapping,
+    Mapping: _check_mapping,
+    Sequence: _check_sequence,
     types.UnionType: check_choice,
     Union: check_choice,
 }
@@ -276,7 +276,7 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
     durable: flushed to the disk before and after the rename, so that it outlives the machine.
     """
-    temporary = temporary_name(path)
+    temporary = _temporary_name(path)
     try:
         yield temporary
         if durable:
@@ -292,7 +292,7 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
 def write_once(path: Path, record: Any) -> bool:
     """Write a record unless the file is there already; tell whether it was written."""
-    temporary = temporary_name(path)
+    temporary = _temporary_name(path)
     try:
         write_json(temporary, record)
         return link(temporary, path)
@@ -314,7 +314,7 @@ def link(temporary: Path, path: Path) -> bool:
     return True
 
 
-def temporary_name(path: Path) -> Path:
+def _temporary_name(path: Path) -> Path:
     return path.with_name(f".{path.name[:SHOWN_CHARACTERS]}.{uuid4().hex}.tmp")
 
 

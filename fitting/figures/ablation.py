@@ -31,14 +31,14 @@ def ablation(rows: pd.DataFrame, *, base: str, note: str = "") -> Figure:
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("final loss minus that of the base (nats per token)")
     right = axes.secondary_yaxis("right")
-    right.set_yticks(range(len(ordered)), [words(row) for row in ordered.itertuples()], fontsize=8)
+    right.set_yticks(range(len(ordered)), [_words(row) for row in ordered.itertuples()], fontsize=8)
     right.tick_params(length=0)
     right.spines["right"].set_visible(False)
     footnote(figure, f"Base: {name_of(base)}. {note}")
     return figure
 
 
-def words(row: object) -> str:
+def _words(row: object) -> str:
     nats, low, high, n = (getattr(row, name) for name in ("nats", "low", "high", "n"))
     ends = f" [{low:+.3f}, {high:+.3f}]" if np.isfinite(low) and np.isfinite(high) else " (no interval)"
     return f"{nats:+.3f}{ends}, n = {n}".replace("-", "−")

@@ -33,7 +33,7 @@ def training_curves(evaluations: pd.DataFrame, *, what: str = "validation loss",
     unit = unit_for(evaluations["n_tokens"], TOKEN_UNITS)
     for axes, size in zip(all_axes, sizes, strict=True):
         some = evaluations[evaluations["size"] == size]
-        draw_runs(axes, some)
+        _draw_runs(axes, some)
         name_panel(axes, panel_title(size, float(some["n_params"].median())))
         log_axis(axes, "x", scale=unit.scale, n_ticks=5)
         log_axis(axes, "y")
@@ -43,7 +43,7 @@ def training_curves(evaluations: pd.DataFrame, *, what: str = "validation loss",
     return figure
 
 
-def draw_runs(axes: Axes, evaluations: pd.DataFrame) -> None:
+def _draw_runs(axes: Axes, evaluations: pd.DataFrame) -> None:
     for label in in_order(evaluations["label"]):
         style = style_of(label)
         runs = evaluations[evaluations["label"] == label].sort_values("n_tokens").groupby("run_id", sort=True)

@@ -48,7 +48,7 @@ def isoflop_profiles(points: pd.DataFrame, parabolas: pd.DataFrame, *, note: str
         words = power_of_ten(budget) if budget in named else "_"  # what begins so gets no line in the legend
         some = points[points["flops_budget"] == budget].sort_values("n_params")
         axes.plot(some["n_params"], some["loss_nats"], "o", color=colour, markersize=5, label=words)
-        draw_parabola(axes, some, parabolas[parabolas["flops_budget"] == budget], colour)
+        _draw_parabola(axes, some, parabolas[parabolas["flops_budget"] == budget], colour)
     log_axis(axes, "x", f"non-embedding parameters ({unit.words})", scale=unit.scale)
     log_axis(axes, "y", LOSS_LABEL)
     drawn = (parabolas["refused"] == "").any() and parabolas["curvature"].notna().any()
@@ -64,7 +64,7 @@ def power_of_ten(flops: float) -> str:
     return f"{digits.removesuffix('.0')} × 10{str(int(power)).translate(SUPERSCRIPTS)} FLOP"
 
 
-def draw_parabola(axes: Axes, points: pd.DataFrame, parabola: pd.DataFrame, colour: Colour) -> None:
+def _draw_parabola(axes: Axes, points: pd.DataFrame, parabola: pd.DataFrame, colour: Colour) -> None:
     if parabola.empty or parabola["refused"].iloc[0]:
         return
     row = parabola.iloc[0]
@@ -92,13 +92,13 @@ def compute_optimal(optima: Mapping[str, Band], tokens: Mapping[str, Band], *, n
         middles = np.concatenate([band.middle for band in bands.values()])
         low, high = axes.get_ylim()
         axes.set_ylim(max(low, middles.min() / ROOM), min(high, middles.max() * ROOM))
-        draw_frontier_axes(axes, bands, units, words)
+        _draw_frontier_axes(axes, bands, units, words)
     legend_above(figure, named_artists([left, right]))
     footnote(figure, note)
     return figure
 
 
-def draw_frontier_axes(axes: Axes, bands: Mapping[str, Band], units: tuple[Unit, ...], words: str) -> None:
+def _draw_frontier_axes(axes: Axes, bands: Mapping[str, Band], units: tuple[Unit, ...], words: str) -> None:
     compute = unit_for(np.concatenate([band.x for band in bands.values()]), FLOP_UNITS)
     unit = unit_for(np.concatenate([band.middle for band in bands.values()]), units)
     log_axis(axes, "x", f"training compute ({compute.words})", scale=compute.scale, n_ticks=5)

@@ -41,7 +41,7 @@ def layers(values: pd.DataFrame, *, note: str = "") -> Figure:
     grid = figure.subplots(len(metrics), len(labels), sharex=True, sharey="row", squeeze=False)
     for row, metric in zip(grid, metrics, strict=True):
         for axes, label in zip(row, labels, strict=True):
-            draw_steps(axes, values[(values["label"] == label) & (values["metric"] == metric)])
+            _draw_steps(axes, values[(values["label"] == label) & (values["metric"] == metric)])
         row[0].set_ylabel(metric.replace("_", " "))
     for axes, label in zip(grid[0], labels, strict=True):
         name_panel(axes, name_of(label))
@@ -66,8 +66,8 @@ def largest_runs(analysis: Analysed) -> Mapping[str, Any] | None:
     return {"values": values, "note": note}
 
 
-def draw_steps(axes: Axes, values: pd.DataFrame) -> None:
-    steps = drawn_steps(sorted(values["step"].unique()))
+def _draw_steps(axes: Axes, values: pd.DataFrame) -> None:
+    steps = _drawn_steps(sorted(values["step"].unique()))
     for step, colour in zip(steps, colormaps["viridis_r"](np.linspace(0.15, 1.0, len(steps))), strict=True):
         some = values[values["step"] == step].sort_values("layer")
         axes.plot(some["layer"] + 1, some["value"], "o-", color=colour, markersize=3.5, label=f"step {short(step)}")
@@ -75,6 +75,6 @@ def draw_steps(axes: Axes, values: pd.DataFrame) -> None:
         log_axis(axes, "y", n_ticks=4)
 
 
-def drawn_steps(steps: Sequence[int]) -> list[int]:
+def _drawn_steps(steps: Sequence[int]) -> list[int]:
     places = np.linspace(0, len(steps) - 1, min(MOST_STEPS, len(steps))).round().astype(int)
     return [steps[place] for place in places]

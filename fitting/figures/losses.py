@@ -75,16 +75,16 @@ def loss_against_compute(
     for label in labels:
         scatter_runs(axes, points[points["label"] == label], label, is_named=label not in bands)
         if label in bands:
-            draw_curve(axes, bands[label], label)
+            _draw_curve(axes, bands[label], label)
     entries = named_artists([axes]) + kinds(points)
     if minima is not None and len(minima):
-        entries.append(draw_minima(axes, minima))
+        entries.append(_draw_minima(axes, minima))
     unit = unit_for(points["flops"], FLOP_UNITS)
     log_axis(axes, "x", f"training compute ({unit.words})", scale=unit.scale)
     log_axis(axes, "y", LOSS_LABEL)
     axes.set_ylim(axes.get_ylim())  # of runs and curves: bands are drawn within it
     for label in labels if len(bands) <= MOST_BANDS else []:
-        shade(axes, bands, label)
+        _shade(axes, bands, label)
     if diverged is not None and len(diverged):
         entries.append(draw_diverged(axes, diverged))
     legend_above(figure, entries)
@@ -113,18 +113,18 @@ def scatter_runs(axes: Axes, points: pd.DataFrame, label: str, *, is_named: bool
         )  # fmt: skip
 
 
-def draw_curve(axes: Axes, band: Band, label: str) -> None:
+def _draw_curve(axes: Axes, band: Band, label: str) -> None:
     style = style_of(label)
     axes.plot(band.x, band.middle, "-", color=style.colour, marker=style.marker, markevery=[], label=band.words)
 
 
-def shade(axes: Axes, bands: Mapping[str, Band], label: str) -> None:
+def _shade(axes: Axes, bands: Mapping[str, Band], label: str) -> None:
     if label in bands:
         band = bands[label]
         axes.fill_between(band.x, band.low, band.high, color=style_of(label).colour, alpha=0.12, linewidth=0)
 
 
-def draw_minima(axes: Axes, minima: pd.DataFrame) -> tuple[str, Artist]:
+def _draw_minima(axes: Axes, minima: pd.DataFrame) -> tuple[str, Artist]:
     for label in in_order(minima["label"]):
         some = minima[minima["label"] == label]
         axes.plot(
@@ -160,7 +160,7 @@ def loss_against_tokens(points: pd.DataFrame, *, note: str = "") -> Figure:
     unit = unit_for(points["n_tokens"], TOKEN_UNITS)
     for axes, size in zip(all_axes, sizes, strict=True):
         some = points[points["size"].astype(str) == size]
-        draw_size(axes, some)
+        _draw_size(axes, some)
         name_panel(axes, panel_title(size, float(some["n_params"].median())))
         log_axis(axes, "x", scale=unit.scale, n_ticks=5)
         log_axis(axes, "y")
@@ -181,10 +181,11 @@ def spread(names: Sequence[str], n_most: int) -> list[str]:
 
 
 def sizes_in_order(points: pd.DataFrame) -> list[str]:
+    """Return the names of sizes, smallest median number of parameters first."""
     return [str(size) for size in points.groupby("size")["n_params"].median().sort_values().index]
 
 
-def draw_size(axes: Axes, points: pd.DataFrame) -> None:
+def _draw_size(axes: Axes, points: pd.DataFrame) -> None:
     for label in in_order(points["label"]):
         style = style_of(label)
         seeds = points[points["label"] == label].groupby("n_tokens")["loss_nats"].agg(["mean", "min", "max"])
@@ -198,6 +199,7 @@ def draw_size(axes: Axes, points: pd.DataFrame) -> None:
 
 
 def panel_title(size: str, n_params: float) -> str:
+    """Name a size with its number of parameters, once where the name is the number."""
     named_by_it = size in {short(n_params), short(float(f"{n_params:.2g}"))}
     return f"{size} parameters" if named_by_it else f"{drawable(size)} ({short(n_params)} parameters)"
 

@@ -32,23 +32,23 @@ def speed_ups(pooled: pd.DataFrame, cells: pd.DataFrame, *, title: str = "", not
     those that lie past the budgets that were run are drawn hollow.
     """
     rows = list(pooled.itertuples(index=False))
-    names = row_names(row_name(row) for row in rows)
+    names = row_names(_row_name(row) for row in rows)
     figure = new_figure(9.0, 1.5 + max(rows_height(names, gap=0.26), 0.84))
     axes = figure.subplots()
     for place, row in enumerate(rows):
-        draw_cells(axes, place, cells[matches(cells, row.method, row.baseline, row.unit)], str(row.method))
-        draw_pooled(axes, place, row)
+        _draw_cells(axes, place, cells[_matches(cells, row.method, row.baseline, row.unit)], str(row.method))
+        _draw_pooled(axes, place, row)
     finish(axes, rows, names, [*pooled["ratio"], *pooled["low"], *pooled["high"], *cells["ratio"]])
     axes.set_title(title or "Convergence speed-up of a method over its baseline")
     footnote(figure, note)
     return figure
 
 
-def matches(cells: pd.DataFrame, method: object, baseline: object, unit: object) -> "pd.Series[bool]":
+def _matches(cells: pd.DataFrame, method: object, baseline: object, unit: object) -> "pd.Series[bool]":
     return (cells["method"] == method) & (cells["baseline"] == baseline) & (cells["unit"] == unit)
 
 
-def draw_cells(axes: Axes, place: int, cells: pd.DataFrame, method: str) -> None:
+def _draw_cells(axes: Axes, place: int, cells: pd.DataFrame, method: str) -> None:
     colour = style_of(method).colour
     past = cells["extrapolated"].to_numpy(bool)
     for mask, face in ((~past, colour), (past, "none")):
@@ -58,7 +58,7 @@ def draw_cells(axes: Axes, place: int, cells: pd.DataFrame, method: str) -> None
         )
 
 
-def draw_pooled(axes: Axes, place: int, row: object) -> None:
+def _draw_pooled(axes: Axes, place: int, row: object) -> None:
     method, ratio, low, high = (getattr(row, name) for name in ("method", "ratio", "low", "high"))
     style = style_of(str(method))
     if not math.isfinite(ratio):
@@ -85,7 +85,7 @@ def finish(axes: Axes, rows: Sequence[object], names: Sequence[str], values: Ite
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("times less needed by the method (grey: the method needs more)")
     right = axes.secondary_yaxis("right")
-    right.set_yticks(range(len(rows)), [interval_words(row) for row in rows], fontsize=9)
+    right.set_yticks(range(len(rows)), [_interval_words(row) for row in rows], fontsize=9)
     right.tick_params(length=0)
     right.spines["right"].set_visible(False)
 
@@ -99,12 +99,12 @@ def ticks_between(low: float, high: float, n_most: int = 7) -> list[float]:
     return sorted(chosen)
 
 
-def row_name(row: object) -> str:
+def _row_name(row: object) -> str:
     method, baseline, unit = (str(getattr(row, name)) for name in ("method", "baseline", "unit"))
     return f"{name_of(method)} over {name_of(baseline)}, {unit}"
 
 
-def interval_words(row: object) -> str:
+def _interval_words(row: object) -> str:
     ratio, low, high, n = (getattr(row, name) for name in ("ratio", "low", "high", "n"))
     if not math.isfinite(ratio):
         return f"not reached, n = {n}"

@@ -213,21 +213,23 @@ class PlainLogLocator(Locator):
         self.n_ticks = n_ticks
 
     def __call__(self) -> Sequence[float]:
+        """Return the ticks of what the axis shows now, in data units."""
         low, high = self.axis.get_view_interval()  # type: ignore[union-attr]
         return self.tick_values(low, high)
 
     def tick_values(self, vmin: float, vmax: float) -> list[float]:
+        """Return about `n_ticks` ticks, from linear ones where the range is under a factor of 4 or not positive."""
         low, high = sorted((vmin, vmax))
         if low <= 0 or high / low < 4:
             return list(MaxNLocator(self.n_ticks, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high))
         for steps in ((1, 2, 5), (1, 3), (1,)):
-            ticks = round_numbers(low, high, steps)
+            ticks = _round_numbers(low, high, steps)
             if len(ticks) <= self.n_ticks + 2:
                 return ticks
         return ticks[:: math.ceil(len(ticks) / self.n_ticks)]
 
 
-def round_numbers(low: float, high: float, steps: tuple[int, ...]) -> list[float]:
+def _round_numbers(low: float, high: float, steps: tuple[int, ...]) -> list[float]:
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [step * 10.0**decade for decade in decades for step in steps]
     return [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
@@ -258,6 +260,7 @@ class ScaledLocator(PlainLogLocator):
         self.scale = scale
 
     def tick_values(self, vmin: float, vmax: float) -> list[float]:
+        """Return ticks in data units that are round once divided by `scale`."""
         return [tick * self.scale for tick in super().tick_values(vmin / self.scale, vmax / self.scale)]
 
 

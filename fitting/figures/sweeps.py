@@ -48,9 +48,9 @@ def sweeps(points: pd.DataFrame, optima: pd.DataFrame, *, setting: str = "lr_pea
     for axes, label in zip(all_axes, labels, strict=True):
         name_panel(axes, name_of(label))
         for (size, budget), colour in zip(cells, colours, strict=True):
-            some = at(points, label, size, budget)
-            draw_sweep(axes, some, setting, colour, f"{size} × {budget}", top)
-            draw_optimum(axes, at(optima, label, size, budget), some[setting], colour)
+            some = _at(points, label, size, budget)
+            _draw_sweep(axes, some, setting, colour, f"{size} × {budget}", top)
+            draw_optimum(axes, _at(optima, label, size, budget), some[setting], colour)
         log_axis(axes, "x", n_ticks=N_TICKS)
         log_axis(axes, "y")
     margin = (top / float(points["loss_nats"].min())) ** 0.06
@@ -61,7 +61,7 @@ def sweeps(points: pd.DataFrame, optima: pd.DataFrame, *, setting: str = "lr_pea
     return figure
 
 
-def at(frame: pd.DataFrame, label: str, size: str, budget: str) -> pd.DataFrame:
+def _at(frame: pd.DataFrame, label: str, size: str, budget: str) -> pd.DataFrame:
     named = (frame["size"].astype(str) == size) & (frame["budget"].astype(str) == budget)
     return frame[(frame["label"] == label) & named]
 
@@ -72,7 +72,7 @@ def sweep_panels(n_labels: int) -> tuple[Figure, list[Axes]]:
     return panels(n_labels, width=3.8 if few else 2.9, height=3.4 if few else 2.5, n_columns=2 if few else 4)
 
 
-def draw_sweep(axes: Axes, points: pd.DataFrame, setting: str, colour: Colour, words: str, top: float) -> None:
+def _draw_sweep(axes: Axes, points: pd.DataFrame, setting: str, colour: Colour, words: str, top: float) -> None:
     some = points.sort_values(setting)
     above = some["loss_nats"].to_numpy(float) > top
     axes.plot(some[setting][~above], some["loss_nats"][~above], "o", color=colour, markersize=4.5, label=words)
@@ -108,7 +108,7 @@ def best_settings(optima: pd.DataFrame, laws: pd.DataFrame, *, setting: str = "l
         name_panel(axes, name_of(label))
         for budget, colour in zip(budgets, colours, strict=True):
             own, line = (frame[(frame["label"] == label) & (frame["budget"] == budget)] for frame in (optima, laws))
-            draw_best(axes, own, colour, f"{budget} tokens")
+            _draw_best(axes, own, colour, f"{budget} tokens")
             axes.plot(
                 *line.sort_values("n_params")[["n_params", "value"]].to_numpy(float).T, color=colour, linewidth=1.2
             )
@@ -122,7 +122,7 @@ def best_settings(optima: pd.DataFrame, laws: pd.DataFrame, *, setting: str = "l
     return figure
 
 
-def draw_best(axes: Axes, optima: pd.DataFrame, colour: Colour, words: str) -> None:
+def _draw_best(axes: Axes, optima: pd.DataFrame, colour: Colour, words: str) -> None:
     best, low, high = (optima[name].to_numpy(float) for name in ("best", "low", "high"))
     told = optima["resolved"].to_numpy(bool) & (low > 0) & np.isfinite(high)
     below, above = np.where(told, best - low, 0.0), np.where(told, high - best, 0.0)

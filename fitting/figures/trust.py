@@ -53,18 +53,18 @@ def specification_curve(
     levels = [(choice, level) for choice in choices for level in rows[choice].unique()]
     figure = new_figure(7.6, 3.0 + 0.24 * len(levels))
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[2.6, 0.24 * len(levels) + 0.2])
-    draw_estimates(top, rows, headline)
+    _draw_estimates(top, rows, headline)
     top.set_ylabel(parameter)
     n_loose = int((~rows["identified"]).sum())
     loose = f", not identified by {n_loose}" if n_loose else ""
     top.set_title(f"{parameter} under {len(rows)} specifications{loose}")
-    draw_choices(bottom, rows, levels)
+    _draw_choices(bottom, rows, levels)
     legend_above(figure, named_artists([top]))
     footnote(figure, note)
     return figure
 
 
-def draw_estimates(axes: Axes, rows: pd.DataFrame, headline: float) -> None:
+def _draw_estimates(axes: Axes, rows: pd.DataFrame, headline: float) -> None:
     values, low, high = (rows[name].to_numpy(float) for name in ("value", "low", "high"))
     known = rows["identified"].to_numpy(bool) & np.isfinite(values)
     bottom, top = estimate_window(values, low, high, known)
@@ -95,7 +95,7 @@ def estimate_window(
     return float(edges.min()) - pad, float(edges.max()) + pad
 
 
-def draw_choices(axes: Axes, rows: pd.DataFrame, levels: list[tuple[str, str]]) -> None:
+def _draw_choices(axes: Axes, rows: pd.DataFrame, levels: list[tuple[str, str]]) -> None:
     for place, (choice, level) in enumerate(levels):
         chosen = np.flatnonzero((rows[choice] == level).to_numpy())
         axes.plot(chosen, [place] * len(chosen), "s", color="#444444", markersize=3.5)
@@ -196,18 +196,18 @@ def diagnostics(residuals: pd.DataFrame, *, note: str = "") -> Figure:
     figure = new_figure(8.2, 6.6)
     grid = figure.subplots(2, 2)
     unit = unit_for(residuals["flops"], FLOP_UNITS)
-    scatter_residuals(grid[0, 0], residuals, residuals["flops"])
+    _scatter_residuals(grid[0, 0], residuals, residuals["flops"])
     log_axis(grid[0, 0], "x", f"training compute ({unit.words})", scale=unit.scale, n_ticks=5)
-    scatter_residuals(grid[0, 1], residuals, residuals["n_tokens"] / residuals["n_params"])
+    _scatter_residuals(grid[0, 1], residuals, residuals["n_tokens"] / residuals["n_params"])
     log_axis(grid[0, 1], "x", "tokens per non-embedding parameter", n_ticks=5)
     draw_quantiles(grid[1, 0], 100 * residuals["residual"].to_numpy(float))
-    draw_influence(grid[1, 1], residuals)
+    _draw_influence(grid[1, 1], residuals)
     legend_above(figure, named_artists([grid[0, 0]]))
     footnote(figure, note)
     return figure
 
 
-def scatter_residuals(axes: Axes, residuals: pd.DataFrame, x: "pd.Series[float]") -> None:
+def _scatter_residuals(axes: Axes, residuals: pd.DataFrame, x: "pd.Series[float]") -> None:
     for label in in_order(residuals["label"]):
         some, style = residuals["label"] == label, style_of(label)
         axes.plot(
@@ -229,7 +229,7 @@ def draw_quantiles(axes: Axes, residuals: NDArray[np.float64]) -> None:
     axes.set_title("Are the residuals normal?")
 
 
-def draw_influence(axes: Axes, residuals: pd.DataFrame, n_most: int = 10) -> None:
+def _draw_influence(axes: Axes, residuals: pd.DataFrame, n_most: int = 10) -> None:
     most = residuals.sort_values("influence", ascending=False, kind="stable").head(n_most)
     colours = [style_of(str(label)).colour for label in most["label"]]
     axes.barh(range(len(most)), most["influence"], color=colours, height=0.65)

@@ -73,6 +73,7 @@ class Advice:
 
     @property
     def run_ids(self) -> list[str]:
+        """The runs to buy, in the order in which to buy them."""
         return [one.run_id for one in self.chosen]
 
 
@@ -114,8 +115,8 @@ def decide(asked: Advice) -> Advice:
 
     table = pd.DataFrame(asked.runs, columns=list(COLUMNS))
     table = table.astype(dict.fromkeys(("n_params", "n_tokens", "cost", "loss_nats"), np.float64))
-    prospect = prospect_of(asked, table)
-    told = replace(asked, value=prospect.value, half=finite(prospect.half))
+    prospect = _prospect_of(asked, table)
+    told = replace(asked, value=prospect.value, half=_finite(prospect.half))
     if asked.to_within is not None and prospect.half <= asked.to_within:
         return replace(told, outcome="narrow")
     prospect = prospect.awaiting(np.flatnonzero(table["state"].isin(MAYBE_IN_A_JOB)))
@@ -133,7 +134,7 @@ def decide(asked: Advice) -> Advice:
     halves = prospect.halves(way.variance)[1:]
     ids = table["run_id"].tolist()
     bought = [(str(ids[row]), half) for k, half in zip(way.rows, halves, strict=True) for row in moves[k]]
-    chosen = [Choice(run_id, finite(half)) for run_id, half in bought[: asked.n_batch]]
+    chosen = [Choice(run_id, _finite(half)) for run_id, half in bought[: asked.n_batch]]
     return replace(told, chosen=chosen, outcome="chosen" if chosen else "spent")
 
 
@@ -159,7 +160,7 @@ def goal_of(asked: Advice, prospect: "Prospect", spent: "Prospect") -> float:
     return goal if goal < now else 0.0
 
 
-def prospect_of(asked: Advice, table: "pd.DataFrame") -> "Prospect":
+def _prospect_of(asked: Advice, table: "pd.DataFrame") -> "Prospect":
     from scalewright.fitting.belief import exponent_prospect, loss_prospect
     from scalewright.fitting.joint.planned import comparison_prospect
 
@@ -172,14 +173,14 @@ def prospect_of(asked: Advice, table: "pd.DataFrame") -> "Prospect":
     return exponent_prospect(table, question.name, asked.level, asked.seed)
 
 
-def finite(value: float) -> float | None:
+def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
 # --- what was advised before -----------------------------------------------------------------------------------------
 
 
-def advice_dir(study: Study) -> Path:
+def _advice_dir(study: Study) -> Path:
     return study.root / "advice"
 
 
@@ -187,8 +188,8 @@ def keep_advice(study: Study, advice: Advice) -> Path:
     """Write a choice down before anything is done about it; returns where."""
     moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(advice.time))
     name = f"{moment}-{int(advice.time * 1e6) % 10**6:06d}.json"
-    write_json(advice_dir(study) / name, asdict(advice))
-    return advice_dir(study) / name
+    write_json(_advice_dir(study) / name, asdict(advice))
+    return _advice_dir(study) / name
 
 
 def read_advice(path: Path) -> Advice:
@@ -198,7 +199,7 @@ def read_advice(path: Path) -> Advice:
 
 def advised_words(study: Study, experiment: str, runs: "pd.DataFrame") -> str:
     """Say how runs that have ended were chosen, where `advise --submit` chose them; nothing where it chose none."""
-    found = [read(path, Advice) for path in sorted(advice_dir(study).glob("*.json"))]
+    found = [read(path, Advice) for path in sorted(_advice_dir(study).glob("*.json"))]
     made = [one for one in found if isinstance(one, Advice) and one.submitted and one.experiment == experiment]
     ended = runs.loc[runs["state"].isin(ENDED), "run_id"]
     n = int(ended.isin({run_id for one in made for run_id in one.run_ids}).sum())

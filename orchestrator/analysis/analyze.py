@@ -61,11 +61,13 @@ class Analysis:
 
     @property
     def labels(self) -> list[str]:
+        """Methods of the runs that entered, in the order in which figures and tables show them."""
         from scalewright.fitting.figures.style import in_order
 
         return in_order(self.points.frame["label"])
 
     def fit(self, law: str, label: str) -> LawFit:
+        """Return the fit of a law to a method's runs, refused or not; StopIteration where it was not asked for."""
         return next(fit for fit in self.fits if (fit.law, fit.label) == (law, label))
 
 
@@ -133,6 +135,7 @@ def analyze_frame(runs: "pd.DataFrame", experiment: str, *, compare: Sequence[tu
 
 
 def require_ended(runs: "pd.DataFrame", experiment: str) -> None:
+    """Raise UserError that says what to do next where no run has a final loss yet."""
     ended = runs["loss_nats"].notna()
     if not len(runs):
         raise UserError(f"experiment {experiment!r} has no runs; plan them with: scalewright plan experiments.yaml")
@@ -265,11 +268,11 @@ def compare_pairs(
 
 def store_fits(database: "Database", analysis: Analysis) -> Analysis:
     """Store every fit that was made; the same fit again is the same row."""
-    stored = [replace(fit, fit_id=store_fit(database, analysis.experiment, fit)) for fit in analysis.fits]
+    stored = [replace(fit, fit_id=_store_fit(database, analysis.experiment, fit)) for fit in analysis.fits]
     return replace(analysis, fits=tuple(stored))
 
 
-def store_fit(database: "Database", experiment: str, fit: LawFit) -> str | None:
+def _store_fit(database: "Database", experiment: str, fit: LawFit) -> str | None:
     if fit.result is None:
         return None
     return record_result(database, experiment, fit.result, label=fit.label)

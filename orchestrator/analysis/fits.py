@@ -1,6 +1,6 @@
 """One law fitted as a person asks: which runs, which objective, labels apart or together; stored, then worded."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,7 @@ class FitRequest:
             raise UserError(f"--at {wrong[0]:g}: a compute in FLOP is positive, for example 3.8e25")
 
     def rules(self) -> "PointRules":
+        """Which runs become points; a fit of all methods together still knows each point's label."""
         from scalewright.fitting.frame import PointRules
 
         return PointRules(
@@ -73,11 +74,11 @@ class FitRequest:
 
 @dataclass(frozen=True)
 class Fitted:
-    """One stored fit: of which label ("all" for several together), and how held-out runs fared against it."""
+    """One fit: of which label ("all" for several together), its id where it is stored, and how held-out runs fared."""
 
     label: str
     result: "FitResult"
-    fit_id: str
+    fit_id: str | None
     held_out: "pd.DataFrame"
     flops: float | None = None  # the largest compute among the runs that entered
     advice: str | None = None  # another law that tells the dearest runs better
@@ -90,16 +91,25 @@ def fit_as_asked(study: Study, experiment: str, request: FitRequest) -> tuple[Fi
     that cannot be read.
     """
     from scalewright.db.engine import open_database
-    from scalewright.fitting.frame import check_points
 
     database = open_database(study.database, create=False)
-    runs = measured_in(runs_to_fit(database, experiment, request.holdout), request.loss)
+    runs = runs_to_fit(database, experiment, request.holdout)
+    return fit_runs(runs, request, lambda label, result: record_result(database, experiment, result, label=label))
+
+
+def fit_runs(
+    runs: "pd.DataFrame", request: FitRequest, store: "Callable[[str, FitResult], str] | None" = None
+) -> tuple[Fitted, ...]:
+    """Do what `fit_as_asked` does with a frame at hand; store: keeps the fit of a label and returns its id."""
+    from scalewright.fitting.frame import check_points
+
+    runs = measured_in(runs, request.loss)
     points = check_points(runs, request.rules())
     held_out = held_out_points(runs, request)
     fitted = []
     for label, group in groups(points, request):
         result = fit_group(group, request)
-        fit_id = record_result(database, experiment, result, label=label)
+        fit_id = store(label, result) if store else None
         most = result.range.get("flops", (0.0, None))[1]
         fitted.append(Fitted(label, result, fit_id, predict(result, label, held_out), most, advice(group, request)))
     return tuple(fitted)
@@ -162,30 +172,30 @@ def measured_in(runs: "pd.DataFrame", loss: str) -> "pd.DataFrame":
 
 def read_fixed(given: Sequence[str]) -> dict[str, float]:
     """Read `E=1.6`. Raises UserError for anything else."""
-    return {name: number_of("--fix", text, value, "E=1.6") for text in given for name, value in [named_value(text)]}
+    return {name: _number_of("--fix", text, value, "E=1.6") for text in given for name, value in [_named_value(text)]}
 
 
 def read_bounds(given: Sequence[str]) -> dict[str, tuple[float, float]]:
     """Read `E=1.5:1.8`; an end left out is open. Raises UserError for anything else."""
     found = {}
     for text in given:
-        name, value = named_value(text)
+        name, value = _named_value(text)
         low, colon, high = value.partition(":")
         if not colon:
             raise UserError(f"--bounds {text}: expected two ends, for example E=1.5:1.8, or one: E=1.5:")
         found[name] = (
-            number_of("--bounds", text, low, "E=1.5:1.8") if low else float("-inf"),
-            number_of("--bounds", text, high, "E=1.5:1.8") if high else float("inf"),
+            _number_of("--bounds", text, low, "E=1.5:1.8") if low else float("-inf"),
+            _number_of("--bounds", text, high, "E=1.5:1.8") if high else float("inf"),
         )
     return found
 
 
-def named_value(text: str) -> tuple[str, str]:
+def _named_value(text: str) -> tuple[str, str]:
     name, _, value = text.partition("=")
     return name.strip(), value.strip()
 
 
-def number_of(flag: str, text: str, value: str, example: str) -> float:
+def _number_of(flag: str, text: str, value: str, example: str) -> float:
     try:
         number = float(value)
     except ValueError:
@@ -196,6 +206,7 @@ def number_of(flag: str, text: str, value: str, example: str) -> float:
 
 
 def groups(points: "Points", request: FitRequest) -> list[tuple[str, "Points"]]:
+    """Return the points of each fit by its label: a single one where methods share a law's parameters."""
     from scalewright.fitting.figures.style import in_order
     from scalewright.fitting.laws import LAWS
 
@@ -207,6 +218,7 @@ def groups(points: "Points", request: FitRequest) -> list[tuple[str, "Points"]]:
 
 
 def fit_group(points: "Points", request: FitRequest) -> "FitResult":
+    """Fit the points of one label as the request says; raises FitError where they do not allow it."""
     from scalewright.fitting.fit import fit
 
     return fit(
@@ -246,7 +258,7 @@ def held_out_points(runs: "pd.DataFrame", request: FitRequest) -> "pd.DataFrame"
     from scalewright.fitting.errors import FittingError
     from scalewright.fitting.frame import check_points
 
-    marked = runs[runs["holdout"].fillna(False).astype(bool)]
+    marked = runs[runs["holdout"].fillna(False).astype(bool)] if "holdout" in runs else runs.iloc[:0]
     if request.holdout == "include" or not len(marked):
         return marked.iloc[:0]
     try:
@@ -268,11 +280,11 @@ def predict(result: "FitResult", label: str, held_out: "pd.DataFrame") -> "pd.Da
         ).frame()
         parts.append(some[columns].assign(measured=some["loss_nats"], predicted=told["loss_nats"].to_numpy(),
                                           low=told["low"].to_numpy(), high=told["high"].to_numpy()))  # fmt: skip
-    table = pd_concat(parts)
+    table = _pd_concat(parts)
     return table.assign(error=100 * (table["predicted"] / table["measured"] - 1))
 
 
-def pd_concat(parts: Sequence["pd.DataFrame"]) -> "pd.DataFrame":
+def _pd_concat(parts: Sequence["pd.DataFrame"]) -> "pd.DataFrame":
     import pandas as pd
 
     return pd.concat(parts, ignore_index=True)
@@ -315,6 +327,7 @@ def to_json(fitted: Fitted, request: FitRequest) -> dict[str, Any]:
 
 
 def parameter_json(parameter: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a parameter that `--json` shows of every law."""
     return {name: parameter[name] for name in ("value", "low", "high", "se", "one_sided", "interval")}
 
 

@@ -30,22 +30,22 @@ def read_question(words: str, labels: Sequence[str]) -> Question:
     """Read a question about an experiment's labels; raises UserError that names what was expected."""
     text = words.strip()
     if found := EXPONENT.fullmatch(text):
-        return Question("exponent", (one_label(found[2], labels),), name=found[1])
+        return Question("exponent", (_one_label(found[2], labels),), name=found[1])
     if found := LOSS.fullmatch(text):
         try:
             at = {name: read_positive(value) for name, value in (("N", found[2]), ("D", found[3]))}
         except ValueError as error:
             raise UserError(f"--question {words!r}: {error}") from None
-        return Question("loss", (one_label(found[1], labels),), at)
+        return Question("loss", (_one_label(found[1], labels),), at)
     if found := COMPARE.fullmatch(text):
-        method, baseline = (one_label(name, labels) for name in found.groups())
+        method, baseline = (_one_label(name, labels) for name in found.groups())
         if method == baseline:
             raise UserError(f"--question {words!r}: {method} cannot be compared with itself")
         return Question("compare", (method, baseline))
     raise UserError(f"--question {words!r}: expected {EXPECTED}")
 
 
-def one_label(name: str | None, labels: Sequence[str]) -> str:
+def _one_label(name: str | None, labels: Sequence[str]) -> str:
     from scalewright.fitting.frame import unknown
 
     if name is None:
@@ -108,10 +108,12 @@ def advice_answer(advice: Advice) -> Answer:
     known = f"{counted(n_done, 'finished run')}"
     known += f", {n_coming} on their way counted as bought" if n_coming else ""
     lead = (f"{advice.words}: {now_words(advice)} ({known})", "")
-    table = Table("Runs to buy next", tuple(choice_rows(advice, rows)), notes(advice, rows)) if advice.chosen else None
+    table = (
+        Table("Runs to buy next", tuple(_choice_rows(advice, rows)), _notes(advice, rows)) if advice.chosen else None
+    )
     told = {name: value for name, value in asdict(advice).items() if name != "runs"}
     chosen = [rows[one.run_id] | {"half": one.half} for one in advice.chosen]
-    value = told | {"chosen": chosen, "answer": now_words(advice), "total_cost": total(advice, rows)}
+    value = told | {"chosen": chosen, "answer": now_words(advice), "total_cost": _total(advice, rows)}
     return Answer((table,) if table else (), lead, (OUTCOMES[advice.outcome],) * (not advice.chosen), value=value)
 
 
@@ -131,16 +133,16 @@ def now_words(advice: Advice) -> str:
         what = "loss" if advice.question.kind == "loss" else advice.question.name
     if advice.half is None:
         return f"{what} not known yet"
-    return f"{what} {value_words(advice, advice.half)}"
+    return f"{what} {_value_words(advice, advice.half)}"
 
 
-def value_words(advice: Advice, half: float) -> str:
+def _value_words(advice: Advice, half: float) -> str:
     ends = (advice.value, advice.value - half, advice.value + half)
     value, low, high = ends if advice.question.kind == "exponent" else map(math.exp, ends)
     return f"{number(value)} [{number(low)}, {number(high)}]"
 
 
-def choice_rows(advice: Advice, rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+def _choice_rows(advice: Advice, rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     before = advice.half
     found = []
     for one in advice.chosen:
@@ -170,13 +172,13 @@ def reason(before: float | None, after: float | None, row: dict[str, Any], advic
     return f"narrows it by {number(100 * (1 - after / before), 2)}%, {share}"
 
 
-def notes(advice: Advice, rows: dict[str, dict[str, Any]]) -> tuple[str, ...]:
+def _notes(advice: Advice, rows: dict[str, dict[str, Any]]) -> tuple[str, ...]:
     what = "the exponent" if advice.question.kind == "exponent" else "the log"
     return (
-        f"{counted(len(advice.chosen), 'run')}, {number(total(advice, rows))} {advice.unit}, in the order of choice. "
+        f"{counted(len(advice.chosen), 'run')}, {number(_total(advice, rows))} {advice.unit}, in the order of choice. "
         f"Expected half-widths of the {100 * advice.level:g}% interval of {what}, if all before it are run.",
     )
 
 
-def total(advice: Advice, rows: dict[str, dict[str, Any]]) -> float:
+def _total(advice: Advice, rows: dict[str, dict[str, Any]]) -> float:
     return float(sum(rows[run_id]["cost"] for run_id in advice.run_ids))

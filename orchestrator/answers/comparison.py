@@ -1,6 +1,6 @@
 """The answer of `compare METHOD BASELINE`: the sentence, every number behind it, and what it must admit."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from scalewright.orchestrator.analysis.comparisons import CURVE, read_pair
@@ -15,12 +15,27 @@ from scalewright.orchestrator.report.comparison_tables import (
     speed_ups_table,
 )
 from scalewright.orchestrator.report.figures import pair_picture
+from scalewright.orchestrator.study import Asked
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from scalewright.fitting.frame import Points
     from scalewright.fitting.speedup import SpeedUp
+
+
+def compare_as_asked(asked: Asked, method: str, baseline: str, *, curve: str = CURVE, level: float = 0.95) -> Answer:
+    """Compare two labels of a synced experiment; how runs were chosen is said too, where `advise` chose them."""
+    from scalewright.orchestrator.analysis.advice import advised_words
+    from scalewright.orchestrator.analysis.fits import read_evaluations, read_runs
+
+    runs = read_runs(asked.study, asked.experiment)
+    during = read_evaluations(asked.study, asked.experiment)
+    answer = comparison_answer(runs, method, baseline, evaluations=during, curve=curve, level=level)
+    chosen = advised_words(asked.study, asked.experiment, runs)
+    if not chosen:
+        return answer
+    return replace(answer, lines=(*answer.lines, chosen), value=answer.value | {"chosen": chosen})
 
 
 def comparison_answer(

@@ -1,5 +1,6 @@
 """The answer of `design`: what a planned grid can be expected to tell, before anything is launched."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scalewright.orchestrator.answers.answer import Answer
@@ -42,7 +43,7 @@ def design_answer(points: "pd.DataFrame", assumed: dict[str, float], scatter: fl
         }
         against = {name: problems(report, truth) for name, report in reports.items()}
         rows += [
-            {"methods": label, "grid": name, **row_of(report), "can fit the full law": not against[name]}
+            {"methods": label, "grid": name, **_row_of(report), "can fit the full law": not against[name]}
             for name, report in reports.items()
         ]
         lines += [f"{label}: {problem}" for problem in against["as planned"]]
@@ -59,7 +60,7 @@ def design_answer(points: "pd.DataFrame", assumed: dict[str, float], scatter: fl
     )
     table = Table("What this design can tell", tuple(rows), (note,))
     lines = lines or ["nothing stands against fitting the full law to this grid"]
-    return Answer((table,), lines=tuple(lines), pictures=(picture(points),), value=value)
+    return Answer((table,), lines=tuple(lines), pictures=(_picture(points),), value=value)
 
 
 def alike(points: "pd.DataFrame") -> "list[tuple[list[str], pd.DataFrame]]":
@@ -127,7 +128,7 @@ def read_assumed(words: str) -> dict[str, float]:
     return found
 
 
-def row_of(report: "DesignReport") -> dict[str, Any]:
+def _row_of(report: "DesignReport") -> dict[str, Any]:
     return {
         "runs": report.n_runs,
         "sizes × budgets": f"{report.n_sizes} × {report.n_budgets}",
@@ -138,8 +139,8 @@ def row_of(report: "DesignReport") -> dict[str, Any]:
     }
 
 
-def picture(points: "pd.DataFrame") -> Picture:
+def _picture(points: "pd.DataFrame") -> Picture:
     from scalewright.fitting.figures.gallery import FIGURES
 
     note = f"{counted(len(points), 'planned run')}. Runs along one grey line cannot tell parameters from tokens."
-    return Picture("design", FIGURES["design"](points, note=note), "Where the planned runs lie.")
+    return Picture("design", partial(FIGURES["design"], points, note=note), "Where the planned runs lie.")

@@ -20,16 +20,16 @@ def print_analysis(asked: Asked) -> None:
     from scalewright.orchestrator.report.page import headline_lines, headline_tables
 
     analysis = analyze(asked.study, asked.experiment, compare=asked.compare)
-    show_findings(headline_tables(analysis), headline_lines(analysis))
+    _show_findings(headline_tables(analysis), headline_lines(analysis))
 
 
 def print_page(page: Page) -> None:
     """Print the tables and findings of a report, and where the page is."""
-    show_findings(page.tables, page.lines)
+    _show_findings(page.tables, page.lines)
     print(page.path)
 
 
-def show_findings(tables: Sequence[Table], lines: Sequence[str]) -> None:
+def _show_findings(tables: Sequence[Table], lines: Sequence[str]) -> None:
     for table in tables:
         show_table(table)
     for line in lines:
@@ -53,7 +53,7 @@ def print_fits(asked: Asked, request: FitRequest, *, as_json: bool) -> None:
         print_json(together_json(fits, request))
         return
     for fitted in fits:
-        show_fit(fitted, request)
+        _show_fit(fitted, request)
     show_frontiers(asked, fits)
 
 
@@ -93,13 +93,13 @@ def print_trust(
         answers = {"fit": Answer(value=together_json(fits, request)), **answers}
     elif fits:
         for fitted in fits:
-            show_fit(fitted, request)
+            _show_fit(fitted, request)
     show(merge(answers), figures_dir(asked.study, asked.experiment), as_json=as_json)
 
 
-def show_fit(fitted: Fitted, request: FitRequest) -> None:
+def _show_fit(fitted: Fitted, request: FitRequest) -> None:
     result = fitted.result
-    print_rows(parameter_rows(fitted), title=f"{fitted.label}: {result.law.name}")
+    print_rows(_parameter_rows(fitted), title=f"{fitted.label}: {result.law.name}")
     print(f"  {result.law.equation}; {counted(result.n, 'run')}, fit {fitted.fit_id}")
     if request.loss != "loss_nats":
         print(f"  L in {LOSSES[request.loss]}")
@@ -110,7 +110,7 @@ def show_fit(fitted: Fitted, request: FitRequest) -> None:
     print()
 
 
-def parameter_rows(fitted: Fitted) -> list[dict[str, Any]]:
+def _parameter_rows(fitted: Fitted) -> list[dict[str, Any]]:
     from scalewright.fitting.result import interval_text
 
     return [
@@ -163,11 +163,11 @@ def certificate_lines(fitted: Fitted) -> Sequence[str]:
     ]
     lines += [f"intervals: {note}" for note in result.notes]
     lines += [f"left out {exclusion.run_id}: {exclusion.reason}" for exclusion in result.excluded]
-    lines += [held_out_line(row) for row in fitted.held_out.to_dict("records")]
+    lines += [_held_out_line(row) for row in fitted.held_out.to_dict("records")]
     lines += [f"advice: {fitted.advice}"] if fitted.advice else []
     return lines + [f"note: {warning}" for warning in result.warnings]
 
 
-def held_out_line(row: Mapping[Hashable, Any]) -> str:
+def _held_out_line(row: Mapping[Hashable, Any]) -> str:
     predicted = f"{row['predicted']:.4f} [{row['low']:.4f}, {row['high']:.4f}]"
     return f"held out {row['run_id']}: predicted {predicted}, measured {row['measured']:.4f} ({row['error']:+.2f}%)"

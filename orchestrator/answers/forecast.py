@@ -39,10 +39,10 @@ def forecast_answer(database: "Database", experiment: str, runs: "pd.DataFrame",
     held = held_out(runs)
     checked = predict(runs, held) if len(held) else None
     if made is not None:
-        store(database, experiment, made)
+        _store(database, experiment, made)
     tables = [forecast_table(made.rows, reasons(made))] if made is not None else []
     tables += [held_out_table(checked)] if checked is not None else []
-    tables += [score_table(scores)] if len(scores) else []
+    tables += [_score_table(scores)] if len(scores) else []
     lines = [*(made.warnings if made is not None else ["every run has ended: nothing left to forecast"])]
     lines += held_out_words(checked) if checked is not None else []
     lines += [score_words(scores)] if len(scores) else []
@@ -54,10 +54,10 @@ def forecast_answer(database: "Database", experiment: str, runs: "pd.DataFrame",
         "scored": scores.to_dict("records"),
         "warnings": lines,
     }
-    return Answer(tuple(tables), lines=tuple(lines), pictures=pictures(made, checked, scores), value=value)
+    return Answer(tuple(tables), lines=tuple(lines), pictures=_pictures(made, checked, scores), value=value)
 
 
-def store(database: "Database", experiment: str, made: "Forecast") -> str:
+def _store(database: "Database", experiment: str, made: "Forecast") -> str:
     from scalewright.db.store import record_fit
     from scalewright.fitting.result import jsonable
 
@@ -94,7 +94,7 @@ def score(told: Mapping[str, Mapping[str, Any]], runs: "pd.DataFrame") -> "pd.Da
     return table.assign(error=table["predicted"] / table["measured"] - 1, inside=inside)
 
 
-def score_table(scores: "pd.DataFrame") -> Table:
+def _score_table(scores: "pd.DataFrame") -> Table:
     rows = [
         {
             "run": str(row["run_id"])[:8],
@@ -133,7 +133,7 @@ def diverged_words(told: Mapping[str, Mapping[str, Any]], runs: "pd.DataFrame") 
     return [f"{counted(len(bad), 'forecast run')} diverged and could not be scored: no forecast allows for that"]
 
 
-def pictures(made: "Forecast | None", checked: "Forecast | None", scores: "pd.DataFrame") -> tuple[Picture, ...]:
+def _pictures(made: "Forecast | None", checked: "Forecast | None", scores: "pd.DataFrame") -> tuple[Picture, ...]:
     import pandas as pd
 
     columns = ["name", "label", "predicted", "low", "high", "measured"]

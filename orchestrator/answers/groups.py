@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scalewright.orchestrator.analysis.fits import FitRequest, groups
@@ -53,4 +54,5 @@ def draw(name: str, group: Group, caption: str, *frames: Any, **options: Any) ->
     """Draw a figure of the gallery for one group; its file name ends in the label."""
     from scalewright.fitting.figures.gallery import FIGURES
 
-    return Picture(f"{name}-{group.suffix}", FIGURES[name](*frames, **options), f"{named(group.label)}: {caption}")
+    drawing = partial(FIGURES[name], *frames, **options)
+    return Picture(f"{name}-{group.suffix}", drawing, f"{named(group.label)}: {caption}")

@@ -1,6 +1,7 @@
 """The answer of `hyper`: the best learning rate or batch at each size and budget, and its law, stored by name."""
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scalewright.orchestrator.answers.answer import Answer
@@ -35,10 +36,10 @@ def hyper_answer(database: "Database", experiment: str, runs: "pd.DataFrame", se
 
     result = fit_hyper(runs, setting)
     fit_id = store(database, experiment, result)
-    lines = [*result.warnings, *use_words(experiment, result, fit_id)]
+    lines = [*result.warnings, *_use_words(experiment, result, fit_id)]
     value = result.to_record() | {"fit_id": fit_id, "experiment": experiment}
-    tables = (optima_table(result), laws_table(result))
-    return Answer(tables, lines=tuple(lines), pictures=pictures(runs, result), value=value)
+    tables = (_optima_table(result), _laws_table(result))
+    return Answer(tables, lines=tuple(lines), pictures=_pictures(runs, result), value=value)
 
 
 def store(database: "Database", experiment: str, result: "HyperResult") -> str:
@@ -50,7 +51,7 @@ def store(database: "Database", experiment: str, result: "HyperResult") -> str:
     return record_fit(database, record, [], excluded, experiment=experiment)
 
 
-def optima_table(result: "HyperResult") -> Table:
+def _optima_table(result: "HyperResult") -> Table:
     from scalewright.fitting.figures.style import name_of
 
     apart = any(one.settings for one in result.optima)
@@ -62,7 +63,7 @@ def optima_table(result: "HyperResult") -> Table:
             **({"trained with": one.settings} if apart else {}),
             "values tried": one.n_values,
             f"best {result.setting}": number(one.best),
-            "95% interval": interval_words(one),
+            "95% interval": _interval_words(one),
             "loss there": number(one.loss_best, 4),
             "lowest run at": number(one.best_run),
             "remark": remark(one),
@@ -81,7 +82,7 @@ def remark(one: "Optimum") -> str:
     return at_edge if one.edge else no_minimum
 
 
-def interval_words(one: "Optimum") -> str:
+def _interval_words(one: "Optimum") -> str:
     if not one.usable:
         return "-"
     if not (one.low > 0 and math.isfinite(one.high)):
@@ -89,13 +90,13 @@ def interval_words(one: "Optimum") -> str:
     return interval(one.low, one.high) if one.resolved else "wider than the sweep"
 
 
-def laws_table(result: "HyperResult") -> Table:
-    rows = [law_row(law) for law in result.laws.values()]
+def _laws_table(result: "HyperResult") -> Table:
+    rows = [_law_row(law) for law in result.laws.values()]
     note = f"{result.setting} = c N^p D^q; N non-embedding parameters, D training tokens; from optima without a remark."
     return Table("Laws", tuple(rows), (note,) if rows else ())
 
 
-def law_row(law: "HyperLaw") -> dict[str, Any]:
+def _law_row(law: "HyperLaw") -> dict[str, Any]:
     from scalewright.fitting.figures.style import name_of
 
     parts = {name: parameter_words(one) for name, one in law.params.items()}
@@ -108,13 +109,13 @@ def parameter_words(one: "Parameter") -> str:
     return f"{number(one.value)} {interval(one.low, one.high)}" if one.identified else "not identified"
 
 
-def use_words(experiment: str, result: "HyperResult", fit_id: str) -> list[str]:
+def _use_words(experiment: str, result: "HyperResult", fit_id: str) -> list[str]:
     if result.setting != "lr_peak" or not result.laws:
         return []
     return [f"stored as fit {fit_id}; in an experiments.yaml:  lr: {{rule: law, law: {experiment}}}"]
 
 
-def pictures(runs: "pd.DataFrame", result: "HyperResult") -> tuple[Picture, ...]:
+def _pictures(runs: "pd.DataFrame", result: "HyperResult") -> tuple[Picture, ...]:
     from scalewright.fitting.figures.gallery import FIGURES
     from scalewright.fitting.hyper import sweep_cells
 
@@ -122,7 +123,7 @@ def pictures(runs: "pd.DataFrame", result: "HyperResult") -> tuple[Picture, ...]
     (points, _), optima = sweep_cells(runs, result.setting), apart(result.frame())
     named = apart(points.assign(size=points["_size"], budget=points["_budget"], settings=points["_settings"]))
     swept = named.merge(optima[cell].drop_duplicates(), on=cell)
-    figure = FIGURES["sweeps"](swept, optima, setting=result.setting, note=SWEEP_NOTE)
+    figure = partial(FIGURES["sweeps"], swept, optima, setting=result.setting, note=SWEEP_NOTE)
     drawn = [Picture(f"sweeps-{result.setting}", figure, f"Final loss against {result.setting}.")]
     laws = law_lines(result, optima)
     if len(laws):
@@ -130,7 +131,7 @@ def pictures(runs: "pd.DataFrame", result: "HyperResult") -> tuple[Picture, ...]
             "Bars: 95% interval of each optimum, none where it is wider than its sweep. Lines: the fitted law.\n"
             "Rings: not in the law."
         )
-        figure = FIGURES["best-settings"](optima, laws, setting=result.setting, note=note)
+        figure = partial(FIGURES["best-settings"], optima, laws, setting=result.setting, note=note)
         drawn.append(Picture(f"best-settings-{result.setting}", figure, f"Best {result.setting} against size."))
     return tuple(drawn)
 

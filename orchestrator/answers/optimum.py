@@ -34,32 +34,32 @@ def optimum_answer(database: "Database", experiment: str, runs: "pd.DataFrame", 
         fit_id = record_fit(
             database, result.to_record(), result.run_ids, excluded, experiment=experiment, label=group.label
         )
-        answers[group.label] = group_answer(group, result, fit_id, request)
+        answers[group.label] = _group_answer(group, result, fit_id, request)
     if len(answers) == 1:
         return next(iter(answers.values()))
     return merge(answers)
 
 
-def group_answer(group: Group, result: "OptimumFit", fit_id: str, request: FitRequest) -> Answer:
+def _group_answer(group: Group, result: "OptimumFit", fit_id: str, request: FitRequest) -> Answer:
     from scalewright.fitting.at_compute import optimum_at
 
-    lines = [f"{named(group.label)} at {one.flops_budget:.3g} FLOP: refused, {one.refused}" for one in refused(result)]
+    lines = [f"{named(group.label)} at {one.flops_budget:.3g} FLOP: refused, {one.refused}" for one in _refused(result)]
     lines += [f"left out {exclusion.run_id}: {exclusion.reason}" for exclusion in result.excluded]
     at = optimum_at(result, request.at, float(group.points.column("flops").max()))
     asked = (at_table(at, f"{named(group.label)}: optimum where asked, by {result.law}"),) if at else ()
     return Answer(
-        (powers_table(group, result, fit_id), optima_table(group, result), *asked),
+        (_powers_table(group, result, fit_id), _optima_table(group, result), *asked),
         lines=(*lines, *(f"note: {warning}" for warning in result.warnings)),
-        pictures=(picture(group, result),),
+        pictures=(_picture(group, result),),
         value=to_json(group, result, fit_id) | {"optimum": [one.row() for one in at]},
     )
 
 
-def refused(result: "OptimumFit") -> list[Any]:
+def _refused(result: "OptimumFit") -> list[Any]:
     return [valley for valley in result.valleys if valley.refused]
 
 
-def powers_table(group: Group, result: "OptimumFit", fit_id: str) -> Table:
+def _powers_table(group: Group, result: "OptimumFit", fit_id: str) -> Table:
     rows = [
         {
             "parameter": name,
@@ -73,7 +73,7 @@ def powers_table(group: Group, result: "OptimumFit", fit_id: str) -> Table:
     return Table(f"{named(group.label)}: {result.law}", tuple(rows), (note,))
 
 
-def optima_table(group: Group, result: "OptimumFit") -> Table:
+def _optima_table(group: Group, result: "OptimumFit") -> Table:
     rows = [
         {
             "compute (FLOP)": number(one.flops_budget),
@@ -87,15 +87,16 @@ def optima_table(group: Group, result: "OptimumFit") -> Table:
     return Table(f"{named(group.label)}: optimum at each compute", tuple(rows))
 
 
-def picture(group: Group, result: "OptimumFit") -> Picture:
+def _picture(group: Group, result: "OptimumFit") -> Picture:
     from scalewright.fitting.optimum import flop_levels
 
     points = group.points.frame.assign(flops_budget=flop_levels(group.points.column("flops")))
-    note = f"{named(group.label)}, {result.law}, {counted(result.n, 'run')}; {len(refused(result))} minima refused."
+    note = f"{named(group.label)}, {result.law}, {counted(result.n, 'run')}; {len(_refused(result))} minima refused."
     return draw("isoflop-profiles", group, "loss at equal compute", points, result.parabolas(), note=note)
 
 
 def to_json(group: Group, result: "OptimumFit", fit_id: str) -> dict[str, Any]:
+    """Return the record of a group, with the keys that `fit --json` has of any law and its optima."""
     return {
         "law": result.law,
         "equation": result.equation,
@@ -114,12 +115,13 @@ def to_json(group: Group, result: "OptimumFit", fit_id: str) -> dict[str, Any]:
 
 
 def at_table(found: "Sequence[AtCompute]", title: str, notes: tuple[str, ...] = ()) -> Table:
+    """Show model, tokens and loss that are best at given compute, with intervals."""
     columns = {"n_params": 3, "n_tokens": 3, "loss_nats": 4}
     rows = [
         {
             "compute (FLOP)": number(one.flops),
             "past the runs": past_words(one.past),
-            **{STAR[name]: value_words(getattr(one, name), digits) for name, digits in columns.items()},
+            **{STAR[name]: _value_words(getattr(one, name), digits) for name, digits in columns.items()},
         }
         for one in found
     ]
@@ -136,5 +138,5 @@ def past_words(past: "Mapping[str, float]") -> str:
     return ", ".join(beyond) or "inside the runs"
 
 
-def value_words(one: "Value | None", digits: int = 3) -> str:
+def _value_words(one: "Value | None", digits: int = 3) -> str:
     return "-" if one is None else f"{number(one.value, digits)} {interval(one.low, one.high, digits)}"

@@ -13,6 +13,7 @@ from scalewright.orchestrator.answers.answer import Answer
 from scalewright.orchestrator.answers.groups import Group, draw, each_group, named
 from scalewright.orchestrator.report.format import interval, number, percent
 from scalewright.orchestrator.report.html import Picture, Table
+from scalewright.orchestrator.report.law_tables import limits_in_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,18 +26,18 @@ if TYPE_CHECKING:
 
 def bootstrap_answer(runs: "pd.DataFrame", request: FitRequest) -> Answer:
     """Resample whole runs (sizes where they share an effect), and set percentile intervals beside the fit's own."""
-    answer = each_group(runs, request, bootstrap_of)
+    answer = each_group(runs, request, _bootstrap_of)
     return replace(answer, value={"n_bootstrap": request.n_bootstrap, "labels": answer.value})
 
 
-def bootstrap_of(group: Group, request: FitRequest) -> Answer:
+def _bootstrap_of(group: Group, request: FitRequest) -> Answer:
     from scalewright.fitting.bootstrap import bootstrap, derived
 
     result = fit_group(group.points, request)
     drawn = bootstrap(group.points, result, request.n_bootstrap)
     own = {**result.params, **derived(result, request.at)}
     found = {name: drawn.parameter(name) for name in drawn.names} | drawn.derived(result, request.at)
-    rows = [bootstrap_row(own[name], one) for name, one in found.items()]
+    rows = [_bootstrap_row(own[name], one) for name, one in found.items()]
     title = f"{named(group.label)}: {request.n_bootstrap} bootstraps of whole {drawn.unit}s ({result.n} runs)"
     value = {
         name: {"value": one.value, "low": one.low, "high": one.high, "se": one.se, "identified": own[name].identified}
@@ -65,7 +66,7 @@ def caveats(group: Group, result: "FitResult") -> tuple[str, ...]:
     return tuple(f"{named(group.label)}: {warning}" for warning in result.warnings)
 
 
-def bootstrap_row(own: "Parameter", drawn: "Parameter") -> dict[str, Any]:
+def _bootstrap_row(own: "Parameter", drawn: "Parameter") -> dict[str, Any]:
     from scalewright.fitting.result import interval_text
 
     return {
@@ -89,7 +90,7 @@ def specification_of(group: Group, request: FitRequest) -> Answer:
     return Answer(
         (Table(title, tuple(rows)),),
         lines=(*failed, *caveats(group, curve.headline)),
-        pictures=tuple(specification_picture(group, curve, name) for name in names if name in DRAWN),
+        pictures=tuple(_specification_picture(group, curve, name) for name in names if name in DRAWN),
         value={"rows": curve.rows.to_dict("records"), "failed": list(curve.failed)},
     )
 
@@ -115,7 +116,7 @@ def specification_row(curve: "SpecificationCurve", name: str) -> dict[str, Any]:
     }
 
 
-def specification_picture(group: Group, curve: "SpecificationCurve", name: str) -> Picture:
+def _specification_picture(group: Group, curve: "SpecificationCurve", name: str) -> Picture:
     from scalewright.fitting.specification import CHOICES
 
     rows, headline = curve.of(name), curve.parameter(name)
@@ -166,7 +167,7 @@ def diagnostics_of(group: Group, request: FitRequest) -> Answer:
 
     result = fit_group(group.points, request)
     found = diagnose(group.points, result)
-    rows = [diagnostic_row(row) for row in found.most_influential().to_dict("records")]
+    rows = [_diagnostic_row(row) for row in found.most_influential().to_dict("records")]
     note = (
         f"{named(group.label)}, law {request.law}, {result.n} runs. Influence: largest change of a "
         "parameter, in standard errors, when the run is left out."
@@ -189,19 +190,19 @@ def excluded_lines(group: Group, result: "FitResult") -> list[str]:
     own = set(group.raw["run_id"])
     rows = influence_of_excluded(group.raw, result).to_dict("records")
     return [
-        f"{named(group.label)}: left out {row['run_id'][:8]} ({row['reason']}); {influence_words(row)}"
+        f"{named(group.label)}: left out {row['run_id'][:8]} ({row['reason']}); {_influence_words(row)}"
         for row in rows
         if row["run_id"] in own
     ]
 
 
-def influence_words(row: dict[Any, Any]) -> str:
+def _influence_words(row: dict[Any, Any]) -> str:
     if math.isnan(row["influence"]):
         return "it has no numbers to enter with"
     return f"with it {row['moves']} would move by {number(row['influence'], 2)} standard errors"
 
 
-def diagnostic_row(row: dict[Any, Any]) -> dict[str, Any]:
+def _diagnostic_row(row: dict[Any, Any]) -> dict[str, Any]:
     return {
         "run": str(row["run_id"])[:8],
         "N": f"{row['n_params']:,.0f}",
@@ -219,10 +220,13 @@ def profile_answer(runs: "pd.DataFrame", request: FitRequest, parameter: str) ->
     def profile_of_group(group: Group, request: FitRequest) -> Answer:
         from scalewright.fitting.profiles import profile_of
 
-        found = profile_of(group.points, fit_group(group.points, request), parameter)
+        result = fit_group(group.points, request)
+        found = profile_of(group.points, result, parameter)
         is_open = not found.low > 0 or math.isinf(found.high)
-        table = Table(title, (profile_row(group, found),), (OPEN_ENDS,) if is_open else ())
-        return Answer((table,), pictures=(profile_picture(group, request, found),), value=profile_json(found))
+        table = Table(title, (_profile_row(group, found),), (OPEN_ENDS,) if is_open else ())
+        limit = result.params[parameter].at_limit if parameter in result.params else False
+        pictures = (_profile_picture(group, request, found, limits_in_words(result)),)
+        return Answer((table,), (), caveats(group, result), pictures, _profile_json(found) | {"at_limit": limit})
 
     title = f"Profile of {parameter} ({request.law})"
     answer = each_group(runs, request, profile_of_group)
@@ -234,7 +238,7 @@ def profile_answer(runs: "pd.DataFrame", request: FitRequest, parameter: str) ->
 OPEN_ENDS = "Open ends: within its range the parameter never makes the fit worse than chance allows."
 
 
-def profile_row(group: Group, found: "ProfileOfParameter") -> dict[str, Any]:
+def _profile_row(group: Group, found: "ProfileOfParameter") -> dict[str, Any]:
     told = interval(found.low if found.low > 0 else None, found.high, 4)
     if found.identified:
         return {"method": named(group.label), "value": number(found.estimate, 4), "profile interval": told}
@@ -242,7 +246,7 @@ def profile_row(group: Group, found: "ProfileOfParameter") -> dict[str, Any]:
     return {"method": named(group.label), "value": "-", "profile interval": told}
 
 
-def profile_json(found: "ProfileOfParameter") -> dict[str, Any]:
+def _profile_json(found: "ProfileOfParameter") -> dict[str, Any]:
     return {
         "value": found.estimate,
         "low": found.low,
@@ -253,9 +257,11 @@ def profile_json(found: "ProfileOfParameter") -> dict[str, Any]:
     }
 
 
-def profile_picture(group: Group, request: FitRequest, found: "ProfileOfParameter") -> Picture:
+def _profile_picture(group: Group, request: FitRequest, found: "ProfileOfParameter", limits: str) -> Picture:
     low = found.low if found.low > 0 else -math.inf
-    note = f"{named(group.label)}, law {request.law}, {len(group.points)} runs. Shaded: what the runs do not exclude."
+    note = (
+        f"{named(group.label)}, law {request.law}, {len(group.points)} runs{limits}. Shaded: what runs do not exclude."
+    )
     options = {"parameter": found.name, "estimate": found.estimate, "low": low, "high": found.high}
     caption = f"profile of {found.name}"
     drawn = draw("profile", group, caption, found.frame(), **options, threshold=found.threshold, note=note)
@@ -290,14 +296,14 @@ def approaches_of(group: Group, request: FitRequest) -> Answer:
     )
 
 
-def by_group(answer_of: Callable[[Group, FitRequest], Answer]) -> Callable[["pd.DataFrame", FitRequest], Answer]:
+def _by_group(answer_of: Callable[[Group, FitRequest], Answer]) -> Callable[["pd.DataFrame", FitRequest], Answer]:
     return lambda runs, request: each_group(runs, request, answer_of)
 
 
 TRUST: dict[str, Callable[["pd.DataFrame", FitRequest], Answer]] = {
     "bootstrap": bootstrap_answer,
-    "specification-curve": by_group(specification_of),
-    "rolling-origin": by_group(rolling_of),
-    "diagnostics": by_group(diagnostics_of),
-    "approaches": by_group(approaches_of),
+    "specification-curve": _by_group(specification_of),
+    "rolling-origin": _by_group(rolling_of),
+    "diagnostics": _by_group(diagnostics_of),
+    "approaches": _by_group(approaches_of),
 }

@@ -55,23 +55,23 @@ def run(arguments: list[str]) -> int:
     try:
         code = app(arguments, standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
-        return fail(STOPPED, INTERRUPTED)
+        return _fail(STOPPED, INTERRUPTED)
     except typer.Exit as stop:
         return stop.exit_code
     except Partial as partial:
-        return fail(str(partial), PARTIAL)
+        return _fail(str(partial), PARTIAL)
     except BrokenPipeError:
         sys.stderr.close()
         return DONE
     except OSError as trouble:
-        return fail(describe(trouble), USER_ERROR)
+        return _fail(_describe(trouble), USER_ERROR)
     except Exception as mistake:
         known = code_of(mistake)
         if known is None:
             raise
         return known
     if code == INTERRUPTED:  # typer's own answer to Ctrl-C, without a word
-        return fail(STOPPED, INTERRUPTED)
+        return _fail(STOPPED, INTERRUPTED)
     return code if isinstance(code, int) else DONE
 
 
@@ -81,7 +81,7 @@ def code_of(mistake: Exception) -> int | None:
         mistake.show()
         return USAGE
     if is_user_error(mistake):
-        return fail(str(mistake), USER_ERROR)
+        return _fail(str(mistake), USER_ERROR)
     return None
 
 
@@ -95,7 +95,7 @@ def is_user_error(error: Exception) -> bool:
     return isinstance(error, UserError | ModelError | FittingError | DbError)
 
 
-def describe(trouble: OSError) -> str:
+def _describe(trouble: OSError) -> str:
     where = f"{trouble.filename}: " if trouble.filename else ""
     what = f"{where}{trouble.strerror or trouble}"
     if trouble.errno == errno.ENOSPC:
@@ -103,6 +103,6 @@ def describe(trouble: OSError) -> str:
     return what
 
 
-def fail(message: str, code: int) -> int:
+def _fail(message: str, code: int) -> int:
     say(f"scalewright: {' '.join(message.split())}")
     return code

@@ -66,12 +66,13 @@ def submit_file(
     yield describe(receipt, order.executor)
     if find_executor(order.executor).in_process:  # its jobs are over
         yield from say_talk(study)
-    yield state_line(study, plan.experiment.name)
+    yield _state_line(study, plan.experiment.name)
     if receipt.submission_id is None:
         yield from next_steps(study, plan.experiment.name)
 
 
 def submit_plan(plan: "Plan", study: Study, order: "Order") -> "Receipt":
+    """Submit the runs of a plan that nobody works on, and return what came of it."""
     from scalewright.db.engine import open_database
     from scalewright.orchestrator.jobs.submit import submit
 
@@ -99,6 +100,7 @@ def preview(plan: "Plan", study: Study, order: "Order") -> Iterator[str]:
 
 
 def describe(receipt: "Receipt", executor: str) -> str:
+    """Say what was submitted, how and from which code, in one line."""
     from scalewright.orchestrator.report.format import counted
 
     if receipt.submission_id is None or receipt.snapshot is None:
@@ -108,7 +110,7 @@ def describe(receipt: "Receipt", executor: str) -> str:
     return f"{what}; {receipt.snapshot.describe()}"
 
 
-def state_line(study: Study, experiment: str | None) -> str:
+def _state_line(study: Study, experiment: str | None) -> str:
     from scalewright.orchestrator.report.progress import headline, measure
 
     return headline(measure(read_progress(study, experiment)))
@@ -122,6 +124,7 @@ def next_steps(study: Study, experiment: str) -> list[str]:
 
 
 def read_progress(study: Study, experiment: str | None) -> Any:
+    """Return the frame of `db.frames.progress`; UserError where the study has no database."""
     from scalewright.db import frames
     from scalewright.db.engine import open_database
 
@@ -167,7 +170,7 @@ def show_status(targets: Sequence[str], *, watch: bool, each: bool, as_json: boo
     from scalewright.orchestrator.report.progress import advice, follow, headline, measure
     from scalewright.orchestrator.report.tables import print_json, print_rows
 
-    list(say_talk(find(targets)))
+    list(say_talk(_find(targets)))
     target = resolve(targets)
 
     def read() -> Any:
@@ -179,7 +182,7 @@ def show_status(targets: Sequence[str], *, watch: bool, each: bool, as_json: boo
     frame = read()
     progress = measure(frame)
     if as_json:
-        rows = json_rows(frame, whereabouts(target.study)) if each else progress.groups
+        rows = _json_rows(frame, whereabouts(target.study)) if each else progress.groups
         print_json({"headline": headline(progress), "states": progress.states, "left_s": progress.left_s, "rows": rows})
         return
     rows = run_rows(frame, whereabouts(target.study)) if each else progress.groups
@@ -189,13 +192,13 @@ def show_status(targets: Sequence[str], *, watch: bool, each: bool, as_json: boo
         say(f"scalewright: {line}")
 
 
-def find(targets: Sequence[str]) -> Study:
+def _find(targets: Sequence[str]) -> Study:
     from scalewright.orchestrator.cli.selection import find_study
 
     return find_study(targets)[0]
 
 
-def json_rows(frame: Any, places: Mapping[str, str]) -> list[dict[str, Any]]:
+def _json_rows(frame: Any, places: Mapping[str, str]) -> list[dict[str, Any]]:
     return [{**row, "where": places.get(row["run_id"])} for row in frame.to_dict("records")]
 
 
@@ -224,11 +227,12 @@ def run_rows(frame: Any, places: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def stop_runs(targets: Sequence[str], why: "Why", *, now: bool = False) -> str:
+    """Cancel or hold runs and say what became of them; `now` does not wait for a checkpoint."""
     from scalewright.orchestrator.cli.selection import resolve
     from scalewright.orchestrator.jobs.control import stop
     from scalewright.orchestrator.report.format import counted
 
-    list(say_talk(find(targets)))
+    list(say_talk(_find(targets)))
     done = stop(resolve(targets), why, now=now)
     word = {"cancel": "cancelled", "hold": "held"}[why]
     parts = [f"{counted(done.n_now, 'run')} {word}"]
@@ -242,11 +246,12 @@ def stop_runs(targets: Sequence[str], why: "Why", *, now: bool = False) -> str:
 
 
 def take_back_runs(targets: Sequence[str], states: Sequence[str]) -> str:
+    """Let cancelled or held runs be submitted again, and say how many."""
     from scalewright.orchestrator.cli.selection import resolve
     from scalewright.orchestrator.jobs.control import take_back
     from scalewright.orchestrator.report.format import counted
 
-    list(say_talk(find(targets)))
+    list(say_talk(_find(targets)))
     n = take_back(resolve(targets), states)
     return (
         f"{counted(n, 'run')} will go on with the next: scalewright submit" if n else f"no run is {' or '.join(states)}"

@@ -1,7 +1,6 @@
 """Verbs that analyse finished runs. No heavy import at the top."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -107,7 +106,7 @@ def fit(
         print_fits(asked, request, as_json=as_json)
 
 
-def show_for(asked: "Asked", answer: "Answer", *, as_json: bool) -> None:
+def _show_for(asked: "Asked", answer: "Answer", *, as_json: bool) -> None:
     from scalewright.orchestrator.answers.answer import show
     from scalewright.orchestrator.report.page import figures_dir
 
@@ -125,18 +124,11 @@ def compare(
     as_json: JSON = False,
 ) -> None:
     """Compare a method with its baseline, with what must be admitted. Example: scalewright compare angpt gpt+"""
-    from scalewright.orchestrator.analysis.advice import advised_words
-    from scalewright.orchestrator.analysis.fits import read_evaluations, read_runs
-    from scalewright.orchestrator.answers.comparison import comparison_answer
+    from scalewright.orchestrator.answers.comparison import compare_as_asked
     from scalewright.orchestrator.cli.selection import ask
 
     asked = ask(place)
-    runs = read_runs(asked.study, asked.experiment)
-    during = read_evaluations(asked.study, asked.experiment)
-    answer = comparison_answer(runs, method, baseline, evaluations=during, curve=curve, level=level)
-    if chosen := advised_words(asked.study, asked.experiment, runs):
-        answer = replace(answer, lines=(*answer.lines, chosen), value=answer.value | {"chosen": chosen})
-    show_for(asked, answer, as_json=as_json)
+    _show_for(asked, compare_as_asked(asked, method, baseline, curve=curve, level=level), as_json=as_json)
 
 
 def hyper(
@@ -153,7 +145,7 @@ def hyper(
     asked = ask(place)
     runs = read_runs(asked.study, asked.experiment)
     database = open_database(asked.study.database, create=False)
-    show_for(asked, hyper_answer(database, asked.experiment, runs, setting), as_json=as_json)
+    _show_for(asked, hyper_answer(database, asked.experiment, runs, setting), as_json=as_json)
 
 
 def design(
@@ -174,7 +166,7 @@ def design(
         points = planned_points(Path(named))
     else:
         points = points_of_runs(list_runs(open_database(asked.study.database, create=False), asked.experiment))
-    show_for(asked, design_answer(points, assumed, scatter), as_json=as_json)
+    _show_for(asked, design_answer(points, assumed, scatter), as_json=as_json)
 
 
 def forecast(place: PLACE = None, as_json: JSON = False) -> None:
@@ -189,7 +181,7 @@ def forecast(place: PLACE = None, as_json: JSON = False) -> None:
     runs = read_runs(asked.study, asked.experiment)
     database = open_database(asked.study.database, create=False)
     planned = list_runs(database, asked.experiment)
-    show_for(asked, forecast_answer(database, asked.experiment, runs, planned), as_json=as_json)
+    _show_for(asked, forecast_answer(database, asked.experiment, runs, planned), as_json=as_json)
 
 
 def advise(

@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="experiment")
 
 
-def here() -> "tuple[Study, Database]":
+def _here() -> "tuple[Study, Database]":
     from scalewright.db.engine import open_database
     from scalewright.orchestrator.study import Study
 
@@ -46,7 +46,7 @@ def ls(
     """List experiments with their runs and fits. Example: scalewright experiment ls"""
     from scalewright.db.experiments import experiments_table
 
-    print_rows(experiments_table(here()[1], archived=archived), as_json=as_json, empty="no experiment yet")
+    print_rows(experiments_table(_here()[1], archived=archived), as_json=as_json, empty="no experiment yet")
 
 
 def rename(old: NAME, new: Annotated[str, typer.Argument(help="The new name.")]) -> None:
@@ -58,9 +58,9 @@ def rename(old: NAME, new: Annotated[str, typer.Argument(help="The new name.")])
         read_name(new)
     except ValueError as error:
         raise UserError(f"{new}: {error}") from None
-    study, database = here()
+    study, database = _here()
     rename_experiment(database, old, new)
-    keep_renamed(study, old, new)
+    _keep_renamed(study, old, new)
     print(f"{old} is now {new}; write `experiment: {new}` in its YAML, or the next plan makes {old} anew")
 
 
@@ -68,13 +68,13 @@ def archive(name: NAME) -> None:
     """Leave an experiment out of lists; `rename` brings it back. Example: scalewright experiment archive pilot"""
     from scalewright.db.experiments import ARCHIVE, rename_experiment
 
-    study, database = here()
+    study, database = _here()
     rename_experiment(database, name, f"{ARCHIVE}{name}")
-    keep_renamed(study, name, f"{ARCHIVE}{name}")
+    _keep_renamed(study, name, f"{ARCHIVE}{name}")
     print(f"{name} is now {ARCHIVE}{name}: its runs stay, lists leave it out")
 
 
-def keep_renamed(study: "Study", old: str, new: str) -> None:
+def _keep_renamed(study: "Study", old: str, new: str) -> None:
     from scalewright.orchestrator.sync.kept import rename_kept
 
     rename_kept(study, old, new)
@@ -89,7 +89,7 @@ def rm(
     from scalewright.db.experiments import contents_of, remove_experiment
     from scalewright.orchestrator.sync.kept import forget_kept
 
-    study, database = here()
+    study, database = _here()
     found = contents_of(database, name)
     if found.in_a_job:
         raise UserError(f"{name}: {len(found.in_a_job)} of its runs are in a job; first: scalewright cancel {name}")
@@ -107,7 +107,7 @@ def rm(
 
 def bill(study: "Study", found: "Contents", going: list[str]) -> str:
     """Say what goes and what stays."""
-    n_bytes = sum(folder_bytes(study.run_dir(run_id)) for run_id in going)
+    n_bytes = sum(_folder_bytes(study.run_dir(run_id)) for run_id in going)
     stays = len(found.own) - len(going)
     return (
         f"goes: the experiment, {counted(found.n_fits, 'stored fit')}, {counted(len(going), 'run')} "
@@ -117,7 +117,7 @@ def bill(study: "Study", found: "Contents", going: list[str]) -> str:
     )
 
 
-def folder_bytes(folder: Path) -> int:
+def _folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.exists() else 0
 
 
@@ -125,7 +125,7 @@ def tidy(yes: YES = False) -> None:
     """Drop planned runs that no YAML contains any more and that never started. Example: scalewright experiment tidy"""
     from scalewright.db.experiments import drop_runs, leftover_runs
 
-    study, database = here()
+    study, database = _here()
     left = [run_id for run_id in leftover_runs(database) if not study.run_dir(run_id).exists()]
     if not yes or not left:
         then = "; drop them with: scalewright experiment tidy --yes" if left else ""

@@ -30,7 +30,7 @@ def print_logs(run: str, *, follow: bool, n_lines: int) -> None:
         raise UserError(f"{run_id}: no job of it has printed anything yet (see: scalewright status {run})")
     for path in files:
         say(f"==> {path} <==")
-        print(printable("\n".join(tail(path, n_lines))))
+        print(printable("\n".join(_tail(path, n_lines))))
     if follow:
         for line in added_lines(target.study, run_id, files):
             print(printable(line), flush=True)
@@ -47,13 +47,13 @@ def log_files(study: Study, run_id: str) -> list[Path]:
     return newest
 
 
-def tail(path: Path, n_lines: int) -> list[str]:
+def _tail(path: Path, n_lines: int) -> list[str]:
     return path.read_text(errors="replace").splitlines()[-n_lines:] if n_lines else []
 
 
 def added_lines(study: Study, run_id: str, files: list[Path]) -> Iterator[str]:
     """Yield what is added to the files, until the run is over and everything was shown."""
-    opened = [open_at_end(path) for path in files]
+    opened = [_open_at_end(path) for path in files]
     try:
         last_look = time.monotonic()
         over = is_over(study, run_id)
@@ -70,7 +70,7 @@ def added_lines(study: Study, run_id: str, files: list[Path]) -> Iterator[str]:
             file.close()
 
 
-def open_at_end(path: Path) -> TextIO:
+def _open_at_end(path: Path) -> TextIO:
     file = path.open(errors="replace")
     file.seek(0, 2)
     return file

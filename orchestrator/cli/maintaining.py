@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="db")
 
 
-def database_of(place: str | None) -> str:
+def _database_of(place: str | None) -> str:
     from scalewright.orchestrator.cli.selection import study_of_database
 
     return study_of_database(place).database
@@ -30,7 +30,7 @@ def upgrade(place: PLACE = None) -> None:
     """Bring an older database to this version, after a copy. Example: scalewright db upgrade"""
     from scalewright.db.upgrade import upgrade as upgrade_database
 
-    receipt = upgrade_database(database_of(place))
+    receipt = upgrade_database(_database_of(place))
     if receipt.backup:
         print(f"copy of the old state: {receipt.backup}", file=sys.stderr)
     done = "is" if receipt.before == receipt.after else f"was {receipt.before} and is now"
@@ -45,7 +45,7 @@ def backup(
     from scalewright.db.engine import open_database
     from scalewright.db.upgrade import backup as copy_file
 
-    print(copy_file(open_database(database_of(place), read_only=True), to))
+    print(copy_file(open_database(_database_of(place), read_only=True), to))
 
 
 def check(place: PLACE = None, as_json: JSON = False) -> None:
@@ -53,7 +53,7 @@ def check(place: PLACE = None, as_json: JSON = False) -> None:
     from scalewright.db.engine import open_database
     from scalewright.db.maintenance import check as check_database
 
-    findings = check_database(open_database(database_of(place), create=False))
+    findings = check_database(open_database(_database_of(place), create=False))
     rows = [{"": "ok" if one.is_good else "BAD", "what": one.what, "found": one.found} for one in findings]
     print_rows([{**row, "good": row.pop("") == "ok"} for row in rows] if as_json else rows, as_json=as_json)
     if not all(one.is_good for one in findings):
@@ -65,7 +65,7 @@ def stats(place: PLACE = None, as_json: JSON = False) -> None:
     from scalewright.db.engine import open_database
     from scalewright.db.maintenance import stats as count
 
-    print_rows(count(open_database(database_of(place), create=False)), as_json=as_json)
+    print_rows(count(open_database(_database_of(place), create=False)), as_json=as_json)
 
 
 def rebuild(place: PLACE = None) -> None:
@@ -92,6 +92,6 @@ def copy(
     from scalewright.db.copying import copy_database
     from scalewright.db.engine import open_database
 
-    source = open_database(database_of(place), read_only=True)
+    source = open_database(_database_of(place), read_only=True)
     counts = copy_database(source, open_database(target))
     print(f"{sum(counts.values())} rows copied from {source.name}")

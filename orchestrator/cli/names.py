@@ -60,8 +60,8 @@ class NamingCommand(typer.core.TyperCommand):
 
 def fill(text: str) -> str:
     """Put names in the place of each `{key}` of NAMES: "a, b or c"."""
-    return re.sub(r"\{(\w+)\}", lambda found: alternatives(list(NAMES[found[1]]())), text)
+    return re.sub(r"\{(\w+)\}", lambda found: _alternatives(list(NAMES[found[1]]())), text)
 
 
-def alternatives(names: list[str]) -> str:
+def _alternatives(names: list[str]) -> str:
     return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

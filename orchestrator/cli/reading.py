@@ -80,7 +80,7 @@ def runs(
     from scalewright.orchestrator.cli.selection import meant, open_study
     from scalewright.orchestrator.sync.table_files import write_table
 
-    one_format(as_json, as_csv, parquet is not None)
+    _one_format(as_json, as_csv, parquet is not None)
     reading = open_study(None if everything else meant(place))
     if method is not None:
         frames.check_method(reading.database, method)
@@ -91,7 +91,7 @@ def runs(
         method=method,
         state=state,
         tag=tagged,
-        sort=split(sort),
+        sort=_split(sort),
         limit=limit,
     )
     frame = pick(frame, columns, everything=as_json or as_csv or parquet is not None)
@@ -102,12 +102,12 @@ def runs(
     print(f"{parquet.with_suffix('.parquet')}: {len(frame)} runs")
 
 
-def one_format(*asked: bool) -> None:
+def _one_format(*asked: bool) -> None:
     if sum(asked) > 1:
         raise typer.BadParameter("--json, --csv and --parquet exclude each other")
 
 
-def split(text: str) -> list[str]:
+def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
@@ -117,7 +117,7 @@ def pick(frame: "pd.DataFrame", columns: str, *, everything: bool) -> "pd.DataFr
 
     if columns == "all" or (everything and not columns):
         return frame
-    wanted = [column_name(name, list(frame.columns)) for name in split(columns)]
+    wanted = [column_name(name, list(frame.columns)) for name in _split(columns)]
     return frame[wanted or [name for name in (*RUN_COLUMNS, *RESULT_COLUMNS) if name in frame.columns]]
 
 
@@ -142,7 +142,7 @@ def curve(run: RUNS, metric: str = "loss_nats", of: OF = None, as_json: JSON = F
     from scalewright.orchestrator.cli.selection import open_study
     from scalewright.orchestrator.report.run_page import curve_plot, metric_values
 
-    one_format(as_json, as_csv)
+    _one_format(as_json, as_csv)
     database = open_study(of).database
     ids = [resolve_run(database, prefix) for prefix in run]
     if as_json or as_csv:
@@ -176,7 +176,7 @@ def query(
     from scalewright.db.query import parse_parameters, run_query
     from scalewright.orchestrator.cli.selection import open_study
 
-    one_format(as_json, as_csv)
+    _one_format(as_json, as_csv)
     name = open_study(of).study.database
     database, parameters = open_database(name, read_only=True), parse_parameters(param or [])
     answer = run_query(database, sql, parameters, limit=limit, limit_s=time_limit)

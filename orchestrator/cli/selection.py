@@ -76,7 +76,7 @@ def meant(place: str | None) -> str | None:
     """
     if place is not None or Path(DEFAULT_YAML).is_file():
         return place or DEFAULT_YAML
-    names = known_experiments()
+    names = known_experiments(Study.at())
     return names[0] if len(names) == 1 else None
 
 
@@ -84,15 +84,14 @@ def meant_one(place: str | None) -> str:
     """Return what is meant, or raise UserError with the names to choose from."""
     found = meant(place)
     if found is None:
-        names = known_experiments()
+        names = known_experiments(Study.at())
         choice = f"name one of: {', '.join(names)}" if names else f"there is none here, and no {DEFAULT_YAML}"
         raise UserError(f"no experiment is named; {choice}")
     return found
 
 
-def known_experiments() -> list[str]:
-    """List the experiments of this folder's database, without archived ones."""
-    study = Study.at()
+def known_experiments(study: Study) -> list[str]:
+    """List the experiments of a study's database, without archived ones."""
     require_database(study)
     database = open_database(study.database, create=False)
     try:
@@ -153,6 +152,7 @@ def ask(place: str | None, *, sync: bool = True) -> Asked:
 
 
 def find(place: str) -> Asked:
+    """Find an experiment by its YAML file, or by its name in the study of the current folder."""
     if Path(place).is_file():
         from scalewright.orchestrator.config.load import load_experiment
         from scalewright.orchestrator.plan.make import study_of
@@ -163,6 +163,32 @@ def find(place: str) -> Asked:
     if place.endswith((".yaml", ".yml")):
         raise UserError(f"{place}: no such file (make a starter with: scalewright init)")
     return Asked(Study.at(), place)
+
+
+def experiment_at(place: str, name: str | None = None) -> Asked:
+    """Find an experiment by its study's folder, a YAML file, a SQLite file or a database's URL.
+
+    name: which one, where the YAML file (of a folder: its experiments.yaml) does not say, or another is meant.
+    Raises UserError for a place that is not there, and with the names to choose from where several could be meant.
+    """
+    path = Path(place)
+    if "://" not in place and not path.exists():
+        raise UserError(f"{place}: no such folder or file; expected a study's folder, a YAML or SQLite file, or a URL")
+    yaml = path / DEFAULT_YAML if path.is_dir() else path
+    if yaml.suffix in (".yaml", ".yml") and yaml.is_file():
+        asked = find(str(yaml))
+        asked = asked if name in (None, asked.experiment) else Asked(asked.study, str(name))
+    else:
+        study = study_of_database(place)
+        asked = Asked(study, name or _the_only(known_experiments(study), place))
+    require_experiment(asked)
+    return asked
+
+
+def _the_only(names: Sequence[str], place: str) -> str:
+    if len(names) != 1:
+        raise UserError(f"{place}: no experiment is named; experiments there: {', '.join(names) or 'none'}")
+    return names[0]
 
 
 def require_experiment(asked: Asked) -> None:

@@ -30,25 +30,25 @@ def read_axes(value: Any) -> dict[str, tuple[Any, ...]]:
     if not isinstance(value, dict):
         raise ValueError(f"expected a mapping of axes such as size: [a, b], got {describe_kind(value)}")
     for key in value:
-        if not is_axis(key):
+        if not _is_axis(key):
             shown = [*AXES, *(f"{start}KEY" for start in OVERRIDES)]
             raise PydanticCustomError("unknown_key", f"unknown axis{suggest(key, shown)}", {"key": key})
-    return {key: read_axis(key, item) for key, item in value.items() if item != "all"}
+    return {key: _read_axis(key, item) for key, item in value.items() if item != "all"}
 
 
-def read_axis(axis: str, value: Any) -> tuple[Any, ...]:
+def _read_axis(axis: str, value: Any) -> tuple[Any, ...]:
     reader = AXES.get(axis) or override_reader(axis)
     try:
-        return tuple(hashable(reader(item)) for item in read_many(value))
+        return tuple(_hashable(reader(item)) for item in read_many(value))
     except ValueError as error:
         raise PydanticCustomError("bad_value", "{message}", {"key": axis, "message": str(error)}) from None
 
 
-def hashable(value: Any) -> Any:
-    return tuple(map(hashable, value)) if isinstance(value, list) else value
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
-def is_axis(key: str) -> bool:
+def _is_axis(key: str) -> bool:
     return key in AXES or any(key.startswith(start) and len(key) > len(start) for start in OVERRIDES)
 
 
@@ -69,11 +69,11 @@ class Selector(Section):
         return self.condition is None and all(values.get(axis) in wanted for axis, wanted in self.axes.items())
 
 
-def read_selectors(value: Any) -> tuple[Any, ...]:
+def _read_selectors(value: Any) -> tuple[Any, ...]:
     return tuple({"condition" if isinstance(item, str) else "axes": item} for item in read_list(value))
 
 
-Selectors = Annotated[tuple[Selector, ...], BeforeValidator(read_selectors)]
+Selectors = Annotated[tuple[Selector, ...], BeforeValidator(_read_selectors)]
 
 
 class Group(Section):
@@ -87,7 +87,7 @@ class Group(Section):
     holdout: Truth = False
 
 
-def read_groups(value: Any) -> tuple[Any, ...]:
+def _read_groups(value: Any) -> tuple[Any, ...]:
     return tuple(read_group(item) for item in read_many(value))
 
 
@@ -99,4 +99,4 @@ def read_group(value: Any) -> Any:
     return own | {"axes": {key: item for key, item in value.items() if key not in own}}
 
 
-Groups = Annotated[tuple[Group, ...], BeforeValidator(read_groups)]
+Groups = Annotated[tuple[Group, ...], BeforeValidator(_read_groups)]

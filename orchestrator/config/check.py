@@ -17,18 +17,18 @@ PLANNED_NUMBERS = ("n_params", "n_params_total", "n_tokens", "flops", "width", "
 
 def check_names(experiment: Experiment) -> None:
     """Raise UserError at the first name that refers to nothing or the first shape that cannot be built."""
-    check_axes_given(experiment)
-    check_data(experiment)
-    check_labels(experiment)
-    check_recipes(experiment)
-    check_rates(experiment)
-    check_grid(experiment)
-    check_comparisons(experiment)
-    check_resources(experiment)
+    _check_axes_given(experiment)
+    _check_data(experiment)
+    _check_labels(experiment)
+    _check_recipes(experiment)
+    _check_rates(experiment)
+    _check_grid(experiment)
+    _check_comparisons(experiment)
+    _check_resources(experiment)
     check_shapes(experiment)
 
 
-def check_axes_given(experiment: Experiment) -> None:
+def _check_axes_given(experiment: Experiment) -> None:
     """There are sizes and budgets, or isoFLOP curves, which have their own."""
     isoflop, error = experiment.isoflop, experiment.source.error
     given = {"sizes": bool(experiment.sizes), "budgets": bool(experiment.budgets)}
@@ -49,7 +49,7 @@ def check_axes_given(experiment: Experiment) -> None:
         raise error(("isoflop", "budgets"), f"a second budget of the name {twice}")
 
 
-def check_name(experiment: Experiment, path: KeyPath, name: str, valid: Iterable[str], what: str) -> None:
+def _check_name(experiment: Experiment, path: KeyPath, name: str, valid: Iterable[str], what: str) -> None:
     try:
         choose(name, list(valid), what)
     except ValueError as error:
@@ -57,13 +57,14 @@ def check_name(experiment: Experiment, path: KeyPath, name: str, valid: Iterable
 
 
 def method_path(experiment: Experiment, place: int) -> KeyPath:
+    """Return the key path of the method at `place`, as it was written: mapping, list or single name."""
     written = experiment.source.value["methods"]
     if isinstance(written, dict):
         return ("methods", list(written)[place])
     return ("methods", place) if isinstance(written, list) else ("methods",)
 
 
-def check_data(experiment: Experiment) -> None:
+def _check_data(experiment: Experiment) -> None:
     data, error = experiment.data, experiment.source.error
     for key in sorted(data.model_fields_set - {"dir"}) if data.dir else ():
         raise error(("data", key), f'not beside dir: the folder "{data.dir}" holds shards that are made already')
@@ -73,7 +74,7 @@ def check_data(experiment: Experiment) -> None:
         raise error(("data", "vocab_size"), f'only for tokenizer: bpe; "{data.tokenizer}" has its own size')
 
 
-def check_labels(experiment: Experiment) -> None:
+def _check_labels(experiment: Experiment) -> None:
     labels = experiment.labels
     for place, label in enumerate(labels):
         if label in labels[:place]:
@@ -81,70 +82,74 @@ def check_labels(experiment: Experiment) -> None:
             raise experiment.source.error(method_path(experiment, place), message)
 
 
-def check_recipes(experiment: Experiment) -> None:
+def _check_recipes(experiment: Experiment) -> None:
     for name, recipe in experiment.recipes.items():
-        check_name(experiment, ("recipes", name, "base"), recipe.base, RECIPES, "recipe")
+        _check_name(experiment, ("recipes", name, "base"), recipe.base, RECIPES, "recipe")
     for place, method in enumerate(experiment.methods):
         if method.recipe:
             path = (*method_path(experiment, place), "recipe")
-            check_name(experiment, path, method.recipe, [*experiment.recipes, *RECIPES], "recipe")
+            _check_name(experiment, path, method.recipe, [*experiment.recipes, *RECIPES], "recipe")
 
 
-def check_rates(experiment: Experiment) -> None:
-    for path, rule in all_rules(experiment):
+def _check_rates(experiment: Experiment) -> None:
+    for path, rule in _all_rules(experiment):
         inner: KeyPath = ("values",) if isinstance(rule, TableRule) and experiment.source.at((*path, "values")) else ()
         for below, name in names_of(rule):
-            check_name(experiment, (*path, *inner, *below), name, rate_names(experiment), "method, size or budget")
+            _check_name(experiment, (*path, *inner, *below), name, _rate_names(experiment), "method, size or budget")
         if isinstance(rule, PowerRule):
-            check_reference(experiment, path, rule)
+            _check_reference(experiment, path, rule)
 
 
-def all_rules(experiment: Experiment) -> Iterator[tuple[KeyPath, Any]]:
+def _all_rules(experiment: Experiment) -> Iterator[tuple[KeyPath, Any]]:
     yield ("lr",), experiment.lr
     for place, method in enumerate(experiment.methods):
         yield (*method_path(experiment, place), "lr"), method.lr
 
 
-def rate_names(experiment: Experiment) -> list[str]:
+def _rate_names(experiment: Experiment) -> list[str]:
     methods = [method.method for method in experiment.methods]
     return [*dict.fromkeys([*experiment.labels, *methods, *experiment.sizes, *experiment.budgets, "default"])]
 
 
-def check_reference(experiment: Experiment, path: KeyPath, rule: PowerRule) -> None:
+def _check_reference(experiment: Experiment, path: KeyPath, rule: PowerRule) -> None:
     if rule.at not in experiment.sizes:
         try:
             read_positive(rule.at)
         except ValueError:
-            check_name(experiment, (*path, "at"), rule.at, experiment.sizes, "size or number of parameters")
+            _check_name(experiment, (*path, "at"), rule.at, experiment.sizes, "size or number of parameters")
 
 
-def check_grid(experiment: Experiment) -> None:
+def _check_grid(experiment: Experiment) -> None:
     kinds = condition_kinds(experiment)
-    check_conditions(experiment, ("when",), experiment.when, kinds)
+    _check_conditions(experiment, ("when",), experiment.when, kinds)
     for place, group in enumerate(experiment.grid):
         path: KeyPath = ("grid", place) if isinstance(experiment.source.at(("grid",)), list) else ("grid",)
-        check_axes(experiment, path, group.axes)
-        check_axes(experiment, (*path, "zip"), group.zip)
-        check_conditions(experiment, (*path, "when"), group.when, kinds)
-        check_selectors(experiment, (*path, "exclude"), group.exclude, kinds)
-    check_selectors(experiment, ("exclude",), experiment.exclude, kinds)
-    check_selectors(experiment, ("holdout",), experiment.holdout, kinds)
+        _check_axes(experiment, path, group.axes)
+        _check_axes(experiment, (*path, "zip"), group.zip)
+        _check_conditions(experiment, (*path, "when"), group.when, kinds)
+        _check_selectors(experiment, (*path, "exclude"), group.exclude, kinds)
+    _check_selectors(experiment, ("exclude",), experiment.exclude, kinds)
+    _check_selectors(experiment, ("holdout",), experiment.holdout, kinds)
 
 
-def check_selectors(
+def _check_selectors(
     experiment: Experiment, path: KeyPath, selectors: Iterable[Selector], kinds: Mapping[str, str]
 ) -> None:
     for number, selector in enumerate(selectors):
-        check_axes(experiment, (*path, number), selector.axes)
+        _check_axes(experiment, (*path, number), selector.axes)
         if selector.condition is not None:
-            check_conditions(experiment, (*path, number), (selector.condition,), kinds)
+            _check_conditions(experiment, (*path, number), (selector.condition,), kinds)
 
 
-def check_conditions(experiment: Experiment, path: KeyPath, written: Iterable[str], kinds: Mapping[str, str]) -> None:
+def _check_conditions(
+    experiment: Experiment, path: KeyPath, written: tuple[str, ...], kinds: Mapping[str, str]
+) -> None:
+    if not written:
+        return
+    from scalewright.db.errors import DbError
+    from scalewright.db.where import parse_condition
+
     for number, condition in enumerate(written):
-        from scalewright.db.errors import DbError
-        from scalewright.db.where import parse_condition
-
         try:
             parse_condition(condition, kinds, kinds)
         except DbError as error:
@@ -160,7 +165,7 @@ def condition_kinds(experiment: Experiment) -> dict[str, str]:
     return texts | numbers | {axis: "" for axis in sorted(varied) if axis not in AXES}
 
 
-def check_axes(experiment: Experiment, path: KeyPath, axes: dict[str, tuple[object, ...]]) -> None:
+def _check_axes(experiment: Experiment, path: KeyPath, axes: dict[str, tuple[object, ...]]) -> None:
     declared: dict[str, Iterable[str]] = {
         "size": experiment.sizes,
         "budget": experiment.budgets,
@@ -168,23 +173,23 @@ def check_axes(experiment: Experiment, path: KeyPath, axes: dict[str, tuple[obje
     }
     for axis, names in declared.items():
         for name in axes.get(axis, ()):
-            check_name(experiment, (*path, axis), str(name), names, axis)
+            _check_name(experiment, (*path, axis), str(name), names, axis)
 
 
-def check_comparisons(experiment: Experiment) -> None:
+def _check_comparisons(experiment: Experiment) -> None:
     for place, pair in enumerate(experiment.compare):
         for label in (pair.method, pair.baseline):
-            check_name(experiment, ("compare", place), label, experiment.labels, "method")
+            _check_name(experiment, ("compare", place), label, experiment.labels, "method")
 
 
-def check_resources(experiment: Experiment) -> None:
+def _check_resources(experiment: Experiment) -> None:
     for place, rule in enumerate(experiment.resources.rules):
         path: KeyPath = ("resources", "rules", place)
-        check_name(experiment, (*path, "use"), rule.use, experiment.resources.profiles, "profile")
+        _check_name(experiment, (*path, "use"), rule.use, experiment.resources.profiles, "profile")
         for size in rule.sizes or ():
-            check_name(experiment, (*path, "sizes"), size, experiment.sizes, "size")
+            _check_name(experiment, (*path, "sizes"), size, experiment.sizes, "size")
         for label in rule.methods or ():
-            check_name(experiment, (*path, "methods"), label, experiment.labels, "method")
+            _check_name(experiment, (*path, "methods"), label, experiment.labels, "method")
 
 
 def check_shapes(experiment: Experiment) -> None:
@@ -194,15 +199,15 @@ def check_shapes(experiment: Experiment) -> None:
         shapes[""] = shape_of(1, 1, experiment.isoflop)  # its sizes follow from the data's vocabulary
     for name, size in shapes.items():
         path: KeyPath = ("sizes", name) if experiment.source.at(("sizes", name)) else ("ladder",)
-        try_spec(experiment, path if name else ("isoflop",), size, Method(method=PLAIN_METHOD))
+        _try_spec(experiment, path if name else ("isoflop",), size, Method(method=PLAIN_METHOD))
     for place, method in enumerate(experiment.methods):
         path = method_path(experiment, place)
-        check_tables(experiment, path, method)
+        _check_tables(experiment, path, method)
         for size in shapes.values():
-            try_spec(experiment, path, size, method)
+            _try_spec(experiment, path, size, method)
 
 
-def check_tables(experiment: Experiment, path: KeyPath, method: Method) -> None:
+def _check_tables(experiment: Experiment, path: KeyPath, method: Method) -> None:
     from scalewright.models.gating import GATES
     from scalewright.models.inits import INITS
     from scalewright.models.methods import METHODS
@@ -212,10 +217,10 @@ def check_tables(experiment: Experiment, path: KeyPath, method: Method) -> None:
     for key, table in tables.items():
         name = getattr(method, key)
         if name is not None:
-            check_name(experiment, (*path, key) if in_full else path, name, table, key)
+            _check_name(experiment, (*path, key) if in_full else path, name, table, key)
 
 
-def try_spec(experiment: Experiment, path: KeyPath, size: Size, method: Method) -> None:
+def _try_spec(experiment: Experiment, path: KeyPath, size: Size, method: Method) -> None:
     from scalewright.models.errors import ModelError
     from scalewright.orchestrator.config.models import model_spec
 

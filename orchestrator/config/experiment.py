@@ -106,19 +106,19 @@ class Comparison(Section):
     baseline: Text
 
 
-def read_sizes(value: Any) -> Any:
+def _read_sizes(value: Any) -> Any:
     if not isinstance(value, dict) or not value:
         raise ValueError("expected named sizes, for example  small: {width: 32, depth: 2, heads: 2}")
     return value
 
 
-def read_budgets(value: Any) -> Any:
+def _read_budgets(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(name): value[name] for name in read_many(list(value))}
     return {str(item): item for item in read_many(value)}
 
 
-def read_methods(value: Any) -> Any:
+def _read_methods(value: Any) -> Any:
     if isinstance(value, dict):
         if not value:
             raise ValueError("must hold at least one method")
@@ -144,7 +144,7 @@ def read_seeds(value: Any) -> Any:
     return tuple(range(n_seeds))
 
 
-def read_pair(value: Any) -> Any:
+def _read_pair(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     method, over, baseline = value.partition(" over ")
@@ -153,19 +153,19 @@ def read_pair(value: Any) -> Any:
     return {"method": method.strip(), "baseline": baseline.strip()}
 
 
-def read_pairs(value: Any) -> Any:
-    return tuple(read_pair(item) for item in read_list(value))
+def _read_pairs(value: Any) -> Any:
+    return tuple(_read_pair(item) for item in read_list(value))
 
 
-def read_mirrors(value: Any) -> Any:
+def _read_mirrors(value: Any) -> Any:
     return tuple({"name": item} if isinstance(item, str) else item for item in read_list(value))
 
 
-def read_data(value: Any) -> Any:
+def _read_data(value: Any) -> Any:
     return {"corpus": value} if isinstance(value, str | list) else value
 
 
-def read_at(value: Any) -> Any:
+def _read_at(value: Any) -> Any:
     return value if isinstance(value, dict) or value is None else {"at": value}
 
 
@@ -178,12 +178,12 @@ class Experiment(Section):
 
     name: Name = Field(alias="experiment")
     extends: Text | None = None
-    data: Annotated[DataSource, BeforeValidator(read_data)] = DataSource()
-    sizes: Annotated[dict[str, Size], BeforeValidator(read_sizes)] = {}
+    data: Annotated[DataSource, BeforeValidator(_read_data)] = DataSource()
+    sizes: Annotated[dict[str, Size], BeforeValidator(_read_sizes)] = {}
     ladder: Ladder | None = None
-    budgets: Annotated[dict[str, Budget], BeforeValidator(read_budgets)] = {}
+    budgets: Annotated[dict[str, Budget], BeforeValidator(_read_budgets)] = {}
     isoflop: IsoFlop | None = None
-    methods: Annotated[tuple[Method, ...], BeforeValidator(read_methods)]
+    methods: Annotated[tuple[Method, ...], BeforeValidator(_read_methods)]
     seeds: Annotated[tuple[Whole, ...], BeforeValidator(read_seeds)] = (0,)
     batch: Annotated[tuple[Count, ...], BeforeValidator(read_many)] = (8,)
     context: Annotated[tuple[Count, ...], BeforeValidator(read_many)] = (128,)
@@ -197,11 +197,11 @@ class Experiment(Section):
     when: Conditions = ()
     exclude: Selectors = ()
     holdout: Selectors = ()
-    compare: Annotated[tuple[Comparison, ...], BeforeValidator(read_pairs)] = ()
+    compare: Annotated[tuple[Comparison, ...], BeforeValidator(_read_pairs)] = ()
     evaluation: Evaluation = Evaluation()
     divergence: Divergence = Divergence()
-    diagnostics: Annotated[Diagnostics, BeforeValidator(read_at)] = Diagnostics()
-    mirrors: Annotated[tuple[Mirror, ...], BeforeValidator(read_mirrors)] = ()
+    diagnostics: Annotated[Diagnostics, BeforeValidator(_read_at)] = Diagnostics()
+    mirrors: Annotated[tuple[Mirror, ...], BeforeValidator(_read_mirrors)] = ()
     log_every_steps: Count = Field(default=10, alias="log_every")
     checkpoint_every_s: Duration = Field(default=60.0, alias="checkpoint_every")
     compile: Truth = False
@@ -217,4 +217,5 @@ class Experiment(Section):
 
     @property
     def labels(self) -> tuple[str, ...]:
+        """What methods are called in this experiment, in the order of the file."""
         return tuple(method.name for method in self.methods)

@@ -24,10 +24,10 @@ def solve_shape(wanted: float, rule: ShapeRule) -> Size:
     Its width is the multiple of head_dim that comes nearest at the aspect asked for, its depth the whole number of
     layers that comes nearest at this width: half a layer off at most. Raises ValueError where that is no layer.
     """
-    heads = bisect_left(range(1, MOST_HEADS), wanted, key=lambda heads: at_aspect(heads, rule)) + 1
+    heads = bisect_left(range(1, MOST_HEADS), wanted, key=lambda heads: _at_aspect(heads, rule)) + 1
     near = [one for one in (heads - 1, heads) if one > 0]
-    heads = min(near, key=lambda one: abs(log(at_aspect(one, rule) / wanted)))
-    fixed, per_layer = count_parts(heads, rule)
+    heads = min(near, key=lambda one: abs(log(_at_aspect(one, rule) / wanted)))
+    fixed, per_layer = _count_parts(heads, rule)
     depth = round((wanted - fixed) / per_layer)
     if depth < 1:
         least = f"one layer {heads * rule.head_dim} wide has {short_count(fixed + per_layer)}"
@@ -36,20 +36,21 @@ def solve_shape(wanted: float, rule: ShapeRule) -> Size:
 
 
 def shape_of(heads: int, depth: int, rule: ShapeRule) -> Size:
+    """Return the size of so many heads and layers."""
     width = heads * rule.head_dim
     mlp_width = None if rule.mlp_ratio is None else max(1, round(rule.mlp_ratio * width))
     return Size(width=width, depth=depth, heads=heads, mlp_width=mlp_width)
 
 
-def count_parts(heads: int, rule: ShapeRule) -> tuple[int, int]:
+def _count_parts(heads: int, rule: ShapeRule) -> tuple[int, int]:
     """Return the parameters of a width that no layer has, and those of a layer."""
     one, two = (plain_params(shape_of(heads, depth, rule)) for depth in (1, 2))
     return 2 * one - two, two - one
 
 
-def at_aspect(heads: int, rule: ShapeRule) -> float:
+def _at_aspect(heads: int, rule: ShapeRule) -> float:
     """Return the parameters of a width at the aspect asked for, were half layers possible."""
-    fixed, per_layer = count_parts(heads, rule)
+    fixed, per_layer = _count_parts(heads, rule)
     return fixed + per_layer * heads * rule.head_dim / rule.aspect
 
 

@@ -25,7 +25,7 @@ def load_experiment(path: str | Path) -> Experiment:
 
 def read_experiment(text: str, file: str = "experiments.yaml") -> Experiment:
     """Check the text of an experiments.yaml; `file` is the name that errors show."""
-    source = read_extended(text, file, ())
+    source = _read_extended(text, file, ())
     for key in ("source", "asked_params", "places"):
         if key in source.value:
             raise source.error((key,), "unknown key")
@@ -38,7 +38,7 @@ def read_experiment(text: str, file: str = "experiments.yaml") -> Experiment:
     return experiment
 
 
-def read_extended(text: str, file: str, extending: tuple[str, ...]) -> YamlText:
+def _read_extended(text: str, file: str, extending: tuple[str, ...]) -> YamlText:
     """Parse an experiment; under `extends`, each key that it lacks is taken whole from that file, save the name."""
     source = parse_yaml(text, file)
     if not isinstance(source.value, dict):
@@ -56,4 +56,4 @@ def read_extended(text: str, file: str, extending: tuple[str, ...]) -> YamlText:
     except (OSError, UnicodeDecodeError) as error:
         why = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else "no such file"
         raise source.error(("extends",), f"{source.value['extends']}: {why}") from None
-    return source.over(read_extended(written, str(base), chain), without="experiment")
+    return source.over(_read_extended(written, str(base), chain), without="experiment")

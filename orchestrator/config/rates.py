@@ -120,14 +120,14 @@ def resolve_rate(rule: Any, place: RatePlace, *, n_params_of: Mapping[str, int],
     if isinstance(rule, FixedRule):
         return rule.lr
     if isinstance(rule, TableRule):
-        return look_up(rule.values, place)
+        return _look_up(rule.values, place)
     if isinstance(rule, PowerRule):
-        return power_rate(rule, place, n_params_of)
+        return _power_rate(rule, place, n_params_of)
     law = laws(rule.law, place.label)
     return float(law.coefficient * place.n_params**law.n_exponent * place.n_tokens**law.d_exponent)
 
 
-def look_up(table: Any, place: RatePlace) -> float:
+def _look_up(table: Any, place: RatePlace) -> float:
     names = (place.label, place.method, place.size, place.budget, "default")
     while isinstance(table, dict):
         key = next((name for name in names if name in table), None)
@@ -140,7 +140,7 @@ def look_up(table: Any, place: RatePlace) -> float:
     return float(table)
 
 
-def power_rate(rule: PowerRule, place: RatePlace, n_params_of: Mapping[str, int]) -> float:
+def _power_rate(rule: PowerRule, place: RatePlace, n_params_of: Mapping[str, int]) -> float:
     own = rule.methods.get(place.label) or rule.methods.get(place.method) or PowerOverride()
     peak = rule.lr if own.lr is None else own.lr
     exponent = rule.exponent if own.exponent is None else own.exponent
@@ -153,15 +153,15 @@ def power_rate(rule: PowerRule, place: RatePlace, n_params_of: Mapping[str, int]
 def names_of(rule: Any) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield (key path below the rule, name) of every method, size or budget that the rule mentions."""
     if isinstance(rule, TableRule):
-        yield from table_names(rule.values, ())
+        yield from _table_names(rule.values, ())
     if isinstance(rule, PowerRule):
         yield from ((("methods", name), name) for name in rule.methods)
 
 
-def table_names(table: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+def _table_names(table: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
     for name, value in table.items() if isinstance(table, dict) else ():
         yield (*path, name), name
-        yield from table_names(value, (*path, name))
+        yield from _table_names(value, (*path, name))
 
 
 def describe_rule(rule: Any) -> str:

@@ -21,6 +21,7 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def refuse_unknown_keys(cls, value: Any) -> Any:
+        """Refuse a key that the section does not know, with the nearest known one; nothing means all defaults."""
         if value is None:
             return {}
         if isinstance(value, BaseModel):
@@ -35,6 +36,7 @@ class Section(BaseModel):
 
 
 def read_text(value: Any) -> str:
+    """Read one line of printable text; ValueError otherwise."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"expected a text, got {describe_kind(value)}")
     if not value.isprintable():
@@ -51,6 +53,7 @@ def read_name(value: Any) -> str:
 
 
 def read_options(value: Any) -> dict[str, Any]:
+    """Read options of a method, gate or init by name: numbers and truths from their text, the rest as it is."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -79,10 +82,12 @@ def read_limit(value: Any) -> float | None:
 
 
 def one_of(*valid: str, what: str) -> Callable[[Any], str]:
+    """Return a reader that takes one of the `valid` names; `what` names it in its error."""
     return lambda value: values.choose(value, valid, what)
 
 
 def describe_kind(value: Any) -> str:
+    """Say what a value is in the words of YAML, for errors."""
     kinds = {dict: "a mapping", list: "a list", type(None): "nothing"}
     return kinds.get(type(value), values.show(value))
 
@@ -107,13 +112,13 @@ Options = Annotated[dict[str, Any], BeforeValidator(read_options)]
 
 def explain(error: ValidationError, source: YamlText, within: KeyPath = ()) -> UserError:
     """Turn pydantic's findings into one line: the first by line number, and how many more there are."""
-    found = [describe_finding(dict(finding), source, within) for finding in error.errors(include_url=False)]
+    found = [_describe_finding(dict(finding), source, within) for finding in error.errors(include_url=False)]
     path, message = min(found, key=lambda finding: source.line(finding[0]))
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return source.error(path, message + more)
 
 
-def describe_finding(finding: dict[str, Any], source: YamlText, within: KeyPath) -> tuple[KeyPath, str]:
+def _describe_finding(finding: dict[str, Any], source: YamlText, within: KeyPath) -> tuple[KeyPath, str]:
     context = finding.get("ctx", {})
     path = written_path((*within, *finding["loc"]), source.value)
     if "key" in context:
@@ -129,7 +134,7 @@ def written_path(found: KeyPath, tree: Any) -> KeyPath:
     """Map pydantic's location to what was written, where a short form (a list, one text) stands for a longer one."""
     path: list[str | int] = []
     for step in found:
-        children = named_children(tree)
+        children = _named_children(tree)
         if isinstance(tree, dict) and isinstance(step, int) and step < len(tree):
             step = list(tree)[step]
         if isinstance(tree, list) and isinstance(step, str) and step in tree:
@@ -139,7 +144,7 @@ def written_path(found: KeyPath, tree: Any) -> KeyPath:
     return tuple(path)
 
 
-def named_children(tree: Any) -> dict[str | int, Any]:
+def _named_children(tree: Any) -> dict[str | int, Any]:
     if isinstance(tree, dict):
         return tree
     return dict(enumerate(tree)) if isinstance(tree, list) else {}

@@ -31,6 +31,7 @@ class Overrides(Section):
     """Changes to a recipe: only what is written counts, the rest stays as the recipe has it."""
 
     def written(self) -> dict[str, Any]:
+        """Return the keys that the file gives, without defaults."""
         return {name: getattr(self, name) for name in self.model_fields_set}
 
 
@@ -85,10 +86,10 @@ def override_reader(key: str) -> Callable[[Any], Any]:
     """Return the reader of an axis such as `optimizer.weight_decay`; options of models are read by their looks."""
     part, _, name = key.partition(".")
     section = OVERRIDE_SECTIONS.get(part)
-    return values.guess if section is None else lambda value: read_override(section, name, value)
+    return values.guess if section is None else lambda value: _read_override(section, name, value)
 
 
-def read_override(section: type[Overrides], name: str, value: Any) -> Any:
+def _read_override(section: type[Overrides], name: str, value: Any) -> Any:
     try:
         return getattr(section.model_validate({name: value}), name)
     except ValidationError as error:

@@ -39,16 +39,18 @@ def read_decimal(value: Any) -> Decimal:
     return number
 
 
-def is_number(text: str) -> bool:
+def _is_number(text: str) -> bool:
     match = NUMBER.fullmatch(text)
     return match is not None and match[2] in MULTIPLIERS
 
 
 def read_number(value: Any) -> float:
+    """Read a number as `read_decimal` does, rounded to a double."""
     return float(read_decimal(value))
 
 
 def read_positive(value: Any) -> float:
+    """Read a number above 0; ValueError otherwise."""
     number = read_number(value)
     if number <= 0:
         raise ValueError(f"{show(value)} must be greater than 0")
@@ -56,6 +58,7 @@ def read_positive(value: Any) -> float:
 
 
 def read_not_negative(value: Any) -> float:
+    """Read a number of 0 or more; ValueError otherwise."""
     number = read_number(value)
     if number < 0:
         raise ValueError(f"{show(value)} must be 0 or more")
@@ -71,6 +74,7 @@ def read_count(value: Any) -> int:
 
 
 def read_positive_count(value: Any) -> int:
+    """Read a whole number of 1 or more; ValueError otherwise."""
     count = read_count(value)
     if count == 0:
         raise ValueError("must be at least 1, not 0")
@@ -106,6 +110,7 @@ def read_below_one(value: Any) -> float:
 
 
 def read_truth(value: Any) -> bool:
+    """Read true, false, yes, no, on or off, in any case; ValueError otherwise."""
     truth = value if isinstance(value, bool) else TRUTHS.get(str(value).lower())
     if truth is None:
         raise ValueError(f"{show(value)} is not true or false")
@@ -146,7 +151,7 @@ def read_budget(value: Any) -> Budget:
     text = str(value).strip()
     for ending, unit in BUDGET_UNITS:
         match = re.fullmatch(rf"(.*?){ending}", text)
-        if match and is_number(match[1]):
+        if match and _is_number(match[1]):
             return Budget(read_positive(match[1]), unit, text)
     raise ValueError(f"{show(value)} is not a budget; write tokens (0.5M), tokens per parameter (20x) or 1e15 FLOPs")
 
@@ -177,9 +182,9 @@ def read_extent(value: Any) -> Extent:
         return Extent(read_fraction(text), "share")
     for ending, unit in EXTENT_UNITS:
         match = re.fullmatch(rf"(.*?){ending}", text)
-        if match and is_number(match[1]):
+        if match and _is_number(match[1]):
             return Extent(float(read_count(match[1])), unit)
-    if is_number(text) and read_number(text) == 0:
+    if _is_number(text) and read_number(text) == 0:
         return Extent(0.0, "tokens")
     raise ValueError(f"{show(value)} is ambiguous here; write 10%, 100 steps or 20k tokens")
 
@@ -194,7 +199,7 @@ def guess(value: Any) -> Any:
         return value
     if value in ("true", "false"):
         return value == "true"
-    if not is_number(value):
+    if not _is_number(value):
         return value
     number = read_decimal(value)
     is_whole = number == number.to_integral_value() and not re.search(r"[.eE]", value)
@@ -202,6 +207,7 @@ def guess(value: Any) -> Any:
 
 
 def show(value: Any) -> str:
+    """Quote a value for an error, on one line of at most 60 characters."""
     if value is None:
         return "an empty value"
     text = " ".join(str(value).split()) or str(value)

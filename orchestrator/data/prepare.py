@@ -53,8 +53,8 @@ class Request:
     def describe(self) -> dict[str, Any]:
         """Return what decides the result, each source file by its path, size and time of change."""
         return {
-            "sources": [file_stamp(path) for path in self.sources],
-            "tokenizer": self.tokenizer if not Path(self.tokenizer).is_file() else file_stamp(Path(self.tokenizer)),
+            "sources": [_file_stamp(path) for path in self.sources],
+            "tokenizer": self.tokenizer if not Path(self.tokenizer).is_file() else _file_stamp(Path(self.tokenizer)),
             "validation_fraction": self.validation_fraction,
             "text_field": self.text_field,
             "shard_tokens": self.shard_tokens,
@@ -93,10 +93,10 @@ def find_prepared(request: Request, out_dir: Path) -> Manifest | None:
         found = manifests.read(out_dir)
     except UserError:  # none, or damaged: make it
         return None
-    return found if found.request == request.describe() and is_whole(found, out_dir) else None
+    return found if found.request == request.describe() and _is_whole(found, out_dir) else None
 
 
-def is_whole(manifest: Manifest, out_dir: Path) -> bool:
+def _is_whole(manifest: Manifest, out_dir: Path) -> bool:
     try:
         return all(manifests.open_split(manifest, out_dir, name) for name in SIDES)
     except UserError:
@@ -104,6 +104,7 @@ def is_whole(manifest: Manifest, out_dir: Path) -> bool:
 
 
 def make(request: Request, out_dir: Path, progress: Progress) -> Manifest:
+    """Write shards beside `out_dir` and put them there when whole; UserError where the disk is too small."""
     working = out_dir / f".preparing-{os.getpid()}"
     try:
         working.mkdir(parents=True, exist_ok=True)
@@ -111,7 +112,7 @@ def make(request: Request, out_dir: Path, progress: Progress) -> Manifest:
         return install(manifest, working, out_dir)
     except NoRoom as short:
         shutil.rmtree(working, ignore_errors=True)  # before what is free is counted
-        raise UserError(no_room(short.n_bytes, out_dir)) from short
+        raise UserError(_no_room(short.n_bytes, out_dir)) from short
     finally:
         shutil.rmtree(working, ignore_errors=True)
 
@@ -124,21 +125,21 @@ class NoRoom(Exception):
         self.n_bytes = n_bytes
 
 
-def no_room(n_bytes: int, out_dir: Path) -> str:
+def _no_room(n_bytes: int, out_dir: Path) -> str:
     free = shutil.disk_usage(out_dir).free
-    more = f"free {mebibytes(n_bytes - free)} more" if n_bytes > free else "free some"
-    takes = f"the shards take {mebibytes(n_bytes)} and {mebibytes(free)} are free"
+    more = f"free {_mebibytes(n_bytes - free)} more" if n_bytes > free else "free some"
+    takes = f"the shards take {_mebibytes(n_bytes)} and {_mebibytes(free)} are free"
     return f"{out_dir}: no space left: {takes}; {more} and prepare again"
 
 
-def mebibytes(n_bytes: int) -> str:
+def _mebibytes(n_bytes: int) -> str:
     return f"{n_bytes / 2**20:,.1f} MiB"
 
 
 def write_splits(request: Request, working: Path, progress: Progress) -> Manifest:
     """Write both splits; when no document fell into one side, the nearest document to the boundary goes there."""
-    threshold = threshold_of(request.validation_fraction)
-    tokenizer = make_tokenizer(request, threshold)
+    threshold = _threshold_of(request.validation_fraction)
+    tokenizer = _make_tokenizer(request, threshold)
     manifest, closest = write_once(request, tokenizer, threshold, working, progress)
     if manifest.validation.n_documents == 0 and manifest.train.n_documents > 1:
         manifest, _ = write_once(request, tokenizer, closest + 1, working, progress)
@@ -175,6 +176,7 @@ class Tally:
         self.writer.append(end)
 
     def split(self) -> Split:
+        """Return what was written, as the manifest counts it."""
         return Split(tuple(self.writer.shards), self.n_tokens, self.n_bytes, self.n_documents)
 
 
@@ -188,7 +190,7 @@ def write_once(
     sides = [Tally(ShardWriter(working, name, tokenizer.hash, dtype, request.shard_tokens)) for name in SIDES]
     try:
         with sides[0].writer, sides[1].writer:
-            for texts in batches(documents_of(request)):
+            for texts in batches(_documents_of(request)):
                 encoded = tokenizer.encode(texts)
                 if not request.lossy_tokenizer:
                     tokenizer.check_decodes(texts, encoded)
@@ -201,23 +203,23 @@ def write_once(
         if trouble.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise NoRoom(n_bytes_of_shards(request, sides, dtype.itemsize)) from trouble
-    return manifest_of(request, tokenizer, sides), closest
+    return _manifest_of(request, tokenizer, sides), closest
 
 
 def n_bytes_of_shards(request: Request, sides: list[Tally], token_bytes: int) -> int:
     """Count what the shards of all documents take, from how many tokens a byte of text gave so far."""
     n_tokens, n_bytes = sum(side.n_tokens for side in sides), sum(side.n_bytes for side in sides)
-    n_all = sum(len(text.encode()) + 1 for text in documents_of(request))  # one for the end of a document
+    n_all = sum(len(text.encode()) + 1 for text in _documents_of(request))  # one for the end of a document
     return round(n_all * n_tokens / max(n_bytes, 1)) * token_bytes
 
 
-def manifest_of(request: Request, tokenizer: Tokenizer, sides: list[Tally]) -> Manifest:
+def _manifest_of(request: Request, tokenizer: Tokenizer, sides: list[Tally]) -> Manifest:
     content = "".join(side.digest.hexdigest() for side in sides)
     fingerprint = hashlib.sha256(f"{content} {tokenizer.hash} {request.shard_tokens}".encode()).hexdigest()[:16]
-    return Manifest(fingerprint, record_of(tokenizer), sides[0].split(), sides[1].split(), request.describe())
+    return Manifest(fingerprint, _record_of(tokenizer), sides[0].split(), sides[1].split(), request.describe())
 
 
-def record_of(tokenizer: Tokenizer) -> dict[str, Any]:
+def _record_of(tokenizer: Tokenizer) -> dict[str, Any]:
     names = ("name", "hash", "vocab_size", "end_id")
     return {name: getattr(tokenizer, name) for name in names}
 
@@ -225,9 +227,9 @@ def record_of(tokenizer: Tokenizer) -> dict[str, Any]:
 def install(manifest: Manifest, working: Path, out_dir: Path) -> Manifest:
     """Move the new shards into the folder of their fingerprint, then the manifest, then drop what it replaced."""
     folder = out_dir / manifest.fingerprint
-    train, validation = placed_in(folder, manifest.train), placed_in(folder, manifest.validation)
+    train, validation = _placed_in(folder, manifest.train), _placed_in(folder, manifest.validation)
     placed = replace(manifest, train=train, validation=validation)
-    if not is_whole(placed, out_dir):  # another process may have made the same
+    if not _is_whole(placed, out_dir):  # another process may have made the same
         shutil.rmtree(folder, ignore_errors=True)
         working.rename(folder)
     manifests.write(placed, out_dir)
@@ -237,21 +239,21 @@ def install(manifest: Manifest, working: Path, out_dir: Path) -> Manifest:
     return placed
 
 
-def placed_in(folder: Path, split: Split) -> Split:
+def _placed_in(folder: Path, split: Split) -> Split:
     return replace(split, shards=tuple(replace(shard, file=f"{folder.name}/{shard.file}") for shard in split.shards))
 
 
-def documents_of(request: Request) -> Iterator[str]:
+def _documents_of(request: Request) -> Iterator[str]:
     return chain.from_iterable(read_documents(path, field=request.text_field) for path in request.sources)
 
 
-def make_tokenizer(request: Request, threshold: int) -> Tokenizer:
+def _make_tokenizer(request: Request, threshold: int) -> Tokenizer:
     if request.tokenizer == "bytes":
         return ByteTokenizer()
     size = bpe_size(request.tokenizer)
     if size is None:
         return load_tokenizer_file(Path(request.tokenizer))
-    return train_bpe((text for text in documents_of(request) if document_hash(text) >= threshold), size)
+    return train_bpe((text for text in _documents_of(request) if document_hash(text) >= threshold), size)
 
 
 def document_hash(text: str) -> int:
@@ -259,10 +261,10 @@ def document_hash(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 
-def threshold_of(fraction: float) -> int:
+def _threshold_of(fraction: float) -> int:
     return int(fraction * 2**64)
 
 
-def file_stamp(path: Path) -> dict[str, Any]:
+def _file_stamp(path: Path) -> dict[str, Any]:
     status = path.stat()
     return {"path": str(path), "bytes": status.st_size, "mtime_ns": status.st_mtime_ns}

@@ -19,7 +19,7 @@ TEXT_DOCUMENT_CHARACTERS = 8192  # plain text has no documents: it is cut at a p
 LONGEST_LINE = 2**20  # bytes of plain text that are read at once, and characters after which any line's end cuts
 
 
-def open_zstandard(path: Path) -> IO[bytes]:
+def _open_zstandard(path: Path) -> IO[bytes]:
     for module in ("compression.zstd", "backports.zstd", "zstandard"):
         try:
             opened: IO[bytes] = importlib.import_module(module).open(path, "rb")
@@ -29,19 +29,19 @@ def open_zstandard(path: Path) -> IO[bytes]:
     raise UserError(f"{path}: reading .zst needs the package zstandard (pip install zstandard), or use .xz or .gz")
 
 
-def open_xz(path: Path) -> IO[bytes]:
+def _open_xz(path: Path) -> IO[bytes]:
     return cast(IO[bytes], lzma.LZMAFile(path, "rb"))
 
 
-def open_gzip(path: Path) -> IO[bytes]:
+def _open_gzip(path: Path) -> IO[bytes]:
     return cast(IO[bytes], gzip.GzipFile(path, "rb"))
 
 
-def open_plain(path: Path) -> IO[bytes]:
+def _open_plain(path: Path) -> IO[bytes]:
     return path.open("rb")
 
 
-OPENERS: dict[str, Callable[[Path], IO[bytes]]] = {".xz": open_xz, ".gz": open_gzip, ".zst": open_zstandard}
+OPENERS: dict[str, Callable[[Path], IO[bytes]]] = {".xz": _open_xz, ".gz": _open_gzip, ".zst": _open_zstandard}
 
 
 def find_sources(sources: Sequence[str | Path]) -> list[Path]:
@@ -53,14 +53,14 @@ def find_sources(sources: Sequence[str | Path]) -> list[Path]:
     """
     if not sources:
         raise UserError(f"no source given: name files ({', '.join(READERS)}), folders or {DEFAULT_CORPUS}")
-    return [file for source in sources for file in expand(Path(source))]
+    return [file for source in sources for file in _expand(Path(source))]
 
 
-def expand(path: Path) -> list[Path]:
+def _expand(path: Path) -> list[Path]:
     if str(path) == DEFAULT_CORPUS and not path.exists():
         return [default_corpus()]
     if path.is_file():
-        kind(path)
+        _kind(path)
         return [path]
     if not path.is_dir():
         raise UserError(f"{path}: no such file or folder (the corpus that comes with the project: {DEFAULT_CORPUS})")
@@ -102,7 +102,7 @@ def suffix_of_text(path: Path) -> str:
     return (Path(path.stem).suffix if path.suffix.lower() in OPENERS else path.suffix).lower()
 
 
-def kind(path: Path) -> str:
+def _kind(path: Path) -> str:
     suffix = suffix_of_text(path)
     if suffix not in READERS:
         raise UserError(f"{path}: unknown kind of file {suffix!r}; expected {', '.join(READERS)}, plain or compressed")
@@ -115,15 +115,15 @@ def read_documents(path: Path, *, field: str = "text") -> Iterator[str]:
     A `.jsonl` line is an object whose `field` is the text; a `.json` file holds such lines, or one list of objects.
     Raises UserError with file and line for anything else.
     """
-    reader = READERS[kind(path)]
-    with OPENERS.get(path.suffix.lower(), open_plain)(path) as stream:
+    reader = READERS[_kind(path)]
+    with OPENERS.get(path.suffix.lower(), _open_plain)(path) as stream:
         try:
             yield from reader(stream, path, field)
         except (lzma.LZMAError, gzip.BadGzipFile, EOFError) as damage:
             raise UserError(f"{path}: damaged or cut short ({damage})") from damage
 
 
-def read_json_lines(stream: Iterable[bytes], path: Path, field: str) -> Iterator[str]:
+def _read_json_lines(stream: Iterable[bytes], path: Path, field: str) -> Iterator[str]:
     from orjson import JSONDecodeError, loads
 
     for number, line in enumerate(stream, start=1):
@@ -134,7 +134,7 @@ def read_json_lines(stream: Iterable[bytes], path: Path, field: str) -> Iterator
             record = loads(content)
         except JSONDecodeError as mistake:
             raise UserError(f"{path}:{number}: not a JSON object ({mistake})") from mistake
-        yield text_of(record, field, f"{path}:{number}")
+        yield _text_of(record, field, f"{path}:{number}")
 
 
 def read_json(stream: IO[bytes], path: Path, field: str) -> Iterator[str]:
@@ -143,17 +143,17 @@ def read_json(stream: IO[bytes], path: Path, field: str) -> Iterator[str]:
 
     first = stream.readline().removeprefix(codecs.BOM_UTF8)
     if not first.lstrip().startswith(b"["):
-        yield from read_json_lines(chain([first], stream), path, field)
+        yield from _read_json_lines(chain([first], stream), path, field)
         return
     try:
         records = loads(first + stream.read())
     except JSONDecodeError as mistake:
         raise UserError(f"{path}:{mistake.lineno}: not a list of JSON objects ({mistake.msg})") from mistake
     for number, record in enumerate(records, start=1):
-        yield text_of(record, field, f"{path}: object {number}")
+        yield _text_of(record, field, f"{path}: object {number}")
 
 
-def text_of(record: Any, field: str, where: str) -> str:
+def _text_of(record: Any, field: str, where: str) -> str:
     if not isinstance(record, dict):
         raise UserError(f"{where}: expected a JSON object, found {type(record).__name__}")
     text = record.get(field)
@@ -205,7 +205,7 @@ def decoded_lines(stream: IO[bytes], path: Path) -> Iterator[str]:
 
 
 READERS: dict[str, Callable[[IO[bytes], Path, str], Iterator[str]]] = {
-    ".jsonl": read_json_lines,
+    ".jsonl": _read_json_lines,
     ".json": read_json,
     ".txt": read_plain_text,
     ".md": read_plain_text,

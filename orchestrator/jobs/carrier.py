@@ -48,6 +48,7 @@ class Carrier:
     job_dir: str
 
     def __call__(self) -> dict[str, str]:
+        """Run the job in the process that submitit started; return the outcome of each run."""
         return run_job(Path(self.job_dir))
 
     def checkpoint(self) -> Any:
@@ -183,11 +184,11 @@ def conclude(job_dir: Path, pack: Pack, outcomes: dict[str, str]) -> None:
         requeue(f"{len(retry)} failed runs to retry, {len(no_turn)} that had no turn")
         return
     write_json(job_dir / "finished.json", Finished(outcomes, time.time(), job_place()))
-    if all((other / "finished.json").exists() for other in packs_of(job_dir.parent)):
+    if all((other / "finished.json").exists() for other in _packs_of(job_dir.parent)):
         say_finished(job_dir.parent, pack)
 
 
-def packs_of(submission_dir: Path) -> list[Path]:
+def _packs_of(submission_dir: Path) -> list[Path]:
     return [path.parent for path in submission_dir.glob("*/pack.json")]
 
 
@@ -214,13 +215,13 @@ def requeue(why: str) -> None:
 
 def leave_before_training(pack: Pack) -> None:
     """End a local job that is asked to end while it still imports its libraries: there is nothing to save yet."""
-    while restarts_of_job().ends_when_asked and not has_begun(pack):
+    while restarts_of_job().ends_when_asked and not _has_begun(pack):
         if signals.requested():
             os._exit(0)
         time.sleep(EARLY_TICK_S)
 
 
-def has_begun(pack: Pack) -> bool:
+def _has_begun(pack: Pack) -> bool:
     owners = (usable(Path(run_dir) / "owner.json", Owner) for run_dir in pack.runs)
     return any(owner is not None and owner.pid == os.getpid() for owner in owners)
 
@@ -272,7 +273,7 @@ def say_finished(submission_dir: Path, pack: Pack) -> None:
         (submission_dir / "notified").touch(exist_ok=False)
     except FileExistsError:
         return
-    packs = [folder.name for folder in packs_of(submission_dir)]
+    packs = [folder.name for folder in _packs_of(submission_dir)]
     runs = [run for name in packs for run in runs_in(submission_dir.parent, submission_dir.name, name)]
     n_done = sum((run / "DONE.json").exists() for run in runs)
     notify(pack, "finished", f"submission {pack.submission_id}: {n_done} of {len(runs)} runs have their outcome")

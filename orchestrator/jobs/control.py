@@ -52,7 +52,7 @@ def stop(target: Target, why: Why, *, now: bool = False) -> Stopped:
 
     A run that is over stays as it is. Nothing stopped here is started again before `resume`, `retry` or `release`.
     """
-    states = states_of(target.database, target.run_ids)
+    states = _states_of(target.database, target.run_ids)
     idle = [run_id for run_id, state in states.items() if state in IDLE]
     busy = [run_id for run_id, state in states.items() if state in IN_A_JOB]
     for run_id in idle + busy:
@@ -64,7 +64,7 @@ def stop(target: Target, why: Why, *, now: bool = False) -> Stopped:
     return Stopped(len(done), len(busy) + len(idle) - len(done), len(states) - len(idle) - len(busy), trouble)
 
 
-def states_of(database: Database, run_ids: Sequence[str]) -> dict[str, str]:
+def _states_of(database: Database, run_ids: Sequence[str]) -> dict[str, str]:
     frame = frames.runs(database)
     states = dict(zip(frame["run_id"], frame["state"], strict=True))
     return {run_id: states[run_id] for run_id in run_ids}
@@ -76,15 +76,15 @@ def stop_jobs(study: Study, run_ids: set[str], *, now: bool) -> tuple[set[str], 
     A job that has other runs too goes on with those; the stop file reaches the ones meant.
     """
     jobs: dict[str, list[Job]] = {}
-    for job in jobs_with(study, run_ids):
-        if all(run.name in run_ids or is_over(run) for run in job.runs):
+    for job in _jobs_with(study, run_ids):
+        if all(run.name in run_ids or _is_over(run) for run in job.runs):
             jobs.setdefault(job.chunk.executor, []).append(job)
     ended = [find_executor(name).end(study.jobs_dir, mine, now=now) for name, mine in jobs.items()]
     waiting = {run.name for one in ended for job in one.jobs for run in job.runs}
     return waiting & run_ids, "; ".join(one.trouble for one in ended if one.trouble)
 
 
-def jobs_with(study: Study, run_ids: set[str]) -> Iterator[Job]:
+def _jobs_with(study: Study, run_ids: set[str]) -> Iterator[Job]:
     for chunk in read_chunks(study.jobs_dir):
         for pack in chunk.packs:
             runs = runs_in(study.jobs_dir, chunk.submission_id, pack)
@@ -92,7 +92,7 @@ def jobs_with(study: Study, run_ids: set[str]) -> Iterator[Job]:
                 yield Job(chunk, pack, runs)
 
 
-def is_over(run_dir: Path) -> bool:
+def _is_over(run_dir: Path) -> bool:
     return is_there(run_dir / "DONE.json")
 
 
@@ -100,7 +100,7 @@ def take_back(target: Target, states: Iterable[str]) -> int:
     """Make runs in one of `states` ready for the next submit, their past errors forgiven; return how many."""
     wanted = set(states)
     changes = []
-    for run_id, state in states_of(target.database, target.run_ids).items():
+    for run_id, state in _states_of(target.database, target.run_ids).items():
         run_dir = target.study.run_dir(run_id)
         if state not in wanted:
             continue

@@ -53,11 +53,13 @@ class State:
     chain: str = "0"
 
     def advance(self) -> None:
+        """Make one step: the chain depends on every step before it."""
         self.step += 1
         self.chain = hashlib.sha256(f"{self.chain}:{self.step}".encode()).hexdigest()
 
     @property
     def loss_nats(self) -> float:
+        """A falling number that the chain determines: a step lost or made twice shows in it."""
         return int(self.chain[:8], 16) / 2**32 + 4.0 / (1 + self.step)
 
 
@@ -73,7 +75,7 @@ def run_pack(
         if before_run(run_dir) is not None:
             outcomes[run_dir.name] = "skipped"
             continue
-        outcome, error = run_one(run_dir)
+        outcome, error = _run_one(run_dir)
         after_run(run_dir, outcome, error)
         outcomes[run_dir.name] = outcome
         if outcome == "preempted":
@@ -81,15 +83,15 @@ def run_pack(
     return outcomes
 
 
-def run_one(run_dir: Path) -> tuple[str, str | None]:
+def _run_one(run_dir: Path) -> tuple[str, str | None]:
     behaviour = usable(run_dir / "debug.json", Behaviour) or Behaviour()
     state = latest_state(run_dir)
     token = new_token()
-    journal = Journal.open(run_dir, start_record(run_dir, token, state, behaviour))
+    journal = Journal.open(run_dir, _start_record(run_dir, token, state, behaviour))
     owner = take_ownership(run_dir, journal.attempt, token)
     began = time.time()
     try:
-        outcome, error = steps(run_dir, journal, owner, state, behaviour)
+        outcome, error = _steps(run_dir, journal, owner, state, behaviour)
     except MemoryError:
         outcome, error = "failed", "MemoryError: out of memory"
     except RuntimeError as trouble:
@@ -98,11 +100,11 @@ def run_one(run_dir: Path) -> tuple[str, str | None]:
     journal.end(outcome, state.step, tokens, reason=error or outcome, error=error, wall_s=wall_s, train_wall_s=wall_s)
     journal.close()
     if outcome == "completed":
-        owner.finish(done_record(run_dir.name, journal.attempt, state, tokens, wall_s))
+        owner.finish(_done_record(run_dir.name, journal.attempt, state, tokens, wall_s))
     return outcome, error
 
 
-def start_record(run_dir: Path, token: str, state: State, behaviour: Behaviour) -> dict[str, Any]:
+def _start_record(run_dir: Path, token: str, state: State, behaviour: Behaviour) -> dict[str, Any]:
     process = Process.this()
     return {
         "run_id": run_dir.name,
@@ -117,15 +119,15 @@ def start_record(run_dir: Path, token: str, state: State, behaviour: Behaviour) 
     }
 
 
-def steps(
+def _steps(
     run_dir: Path, journal: Journal, owner: Ownership, state: State, behaviour: Behaviour
 ) -> tuple[str, str | None]:
     while state.step < behaviour.steps:
-        misbehave(journal.attempt, state.step, behaviour)
+        _misbehave(journal.attempt, state.step, behaviour)
         time.sleep(behaviour.step_s)
         state.advance()
         tokens = state.step * behaviour.tokens_per_step
-        journal.metrics(state.step, tokens, {"loss_nats": state.loss_nats, "tokens_per_s": tokens_per_s(behaviour)})
+        journal.metrics(state.step, tokens, {"loss_nats": state.loss_nats, "tokens_per_s": _tokens_per_s(behaviour)})
         asked = None if behaviour.deaf else signals.requested() or ("stopped" if (run_dir / "stop").exists() else None)
         if asked or state.step % behaviour.checkpoint_every == 0:
             if not owner.holds():
@@ -140,11 +142,11 @@ def steps(
     return "completed", None
 
 
-def tokens_per_s(behaviour: Behaviour) -> float:
+def _tokens_per_s(behaviour: Behaviour) -> float:
     return behaviour.tokens_per_step / max(behaviour.step_s, 1e-6)
 
 
-def misbehave(attempt: int, step: int, behaviour: Behaviour) -> None:
+def _misbehave(attempt: int, step: int, behaviour: Behaviour) -> None:
     if step == behaviour.error_at and attempt <= behaviour.errors_until_attempt:
         raise RuntimeError(behaviour.error)
     if step == behaviour.hang_at and attempt <= behaviour.hangs_until_attempt:
@@ -158,6 +160,7 @@ def misbehave(attempt: int, step: int, behaviour: Behaviour) -> None:
 
 
 def save(run_dir: Path, journal: Journal, state: State, tokens: int) -> None:
+    """Write a checkpoint and drop the oldest; a full disk costs the checkpoint, not the run."""
     path = run_dir / "ckpt" / f"step-{state.step:09d}.json"
     try:
         write_json(path, state, durable=False)
@@ -176,7 +179,7 @@ def latest_state(run_dir: Path) -> State:
     return next((state for state in found if state is not None), State())
 
 
-def done_record(run_id: str, attempt: int, state: State, tokens: int, wall_s: float) -> Done:
+def _done_record(run_id: str, attempt: int, state: State, tokens: int, wall_s: float) -> Done:
     return Done(
         outcome="completed",
         attempt=attempt,

@@ -55,12 +55,12 @@ def machine() -> Iterator[Finding]:
     version = ".".join(map(str, sys.version_info[:3]))
     fit = sys.version_info >= (3, 11)
     yield Finding("Python", GOOD if fit else BAD, version, "" if fit else "use Python 3.11 or newer")
-    yield Finding("cores", GOOD, f"{n_cores()} usable here", f"a local submission starts {n_cores()} jobs at once")
+    yield Finding("cores", GOOD, f"{_n_cores()} usable here", f"a local submission starts {_n_cores()} jobs at once")
     gpus = local.n_gpus()
     yield Finding("GPUs", GOOD if gpus else NOTE, f"{gpus} here", "" if gpus else "runs train on the CPU here")
 
 
-def n_cores() -> int:
+def _n_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -93,14 +93,14 @@ def try_in_folder(folder: Path, name: str, check: Callable[[Path], str]) -> Find
     )
 
 
-def renames(scratch: Path) -> str:
+def _renames(scratch: Path) -> str:
     (scratch / "a").write_text("new")
     (scratch / "b").write_text("old")
     (scratch / "a").replace(scratch / "b")
     return "" if (scratch / "b").read_text() == "new" else "a rename does not replace the old file"
 
 
-def locks(scratch: Path) -> str:
+def _locks(scratch: Path) -> str:
     import fcntl
 
     with (scratch / "lock").open("w") as one, (scratch / "lock").open("w") as other:
@@ -112,7 +112,7 @@ def locks(scratch: Path) -> str:
     return "two processes can hold one lock"
 
 
-def links(scratch: Path) -> str:
+def _links(scratch: Path) -> str:
     (scratch / "a").write_text("x")
     os.link(scratch / "a", scratch / "b")
     try:
@@ -122,17 +122,17 @@ def links(scratch: Path) -> str:
     return "a hard link replaces an existing file"
 
 
-def clock(scratch: Path) -> str:
+def _clock(scratch: Path) -> str:
     (scratch / "now").write_text("")
     skew = (scratch / "now").stat().st_mtime - time.time()
     return f"the file server's clock is {skew:+.1f} s off" if abs(skew) > LARGEST_SKEW_S else ""
 
 
 FILE_CHECKS: dict[str, Callable[[Path], str]] = {
-    "atomic rename": renames,
-    "file locks": locks,
-    "hard links": links,
-    "file clock": clock,
+    "atomic rename": _renames,
+    "file locks": _locks,
+    "hard links": _links,
+    "file clock": _clock,
 }
 
 
@@ -152,7 +152,7 @@ def cluster() -> Iterator[Finding]:
     yield Finding(
         "controller",
         GOOD if ping.ok else BAD,
-        first_line(ping.text) if ping.ok else last_words(ping.error),
+        _first_line(ping.text) if ping.ok else last_words(ping.error),
         "" if ping.ok else "ask the site; submitting will fail",
     )
     if not ping.ok:
@@ -165,7 +165,7 @@ def cluster() -> Iterator[Finding]:
         "" if queue.ok else "states cannot be read",
     )
     limits = commands.read_limits()
-    yield accounting(limits)
+    yield _accounting(limits)
     yield Finding("MaxArraySize", GOOD, f"{limits.max_array_size}", "larger submissions are cut into several arrays")
     most = limits.max_submit_jobs
     yield Finding(
@@ -174,12 +174,12 @@ def cluster() -> Iterator[Finding]:
         "no limit known" if most is None else f"{most}",
         "" if most is None else "what does not fit waits for the next submit; a larger `pack:` helps",
     )
-    yield Finding("MinJobAge", *min_job_age(limits))
+    yield Finding("MinJobAge", *_min_job_age(limits))
     yield from partitions()
     yield Finding("SLURM_CONF", GOOD, os.environ.get("SLURM_CONF", "the default"), "jobs inherit it")
 
 
-def accounting(limits: commands.Limits) -> Finding:
+def _accounting(limits: commands.Limits) -> Finding:
     reply, _ = commands.sacct(["1"])
     if reply.ok:
         return Finding("sacct", GOOD, "answers")
@@ -191,7 +191,7 @@ def accounting(limits: commands.Limits) -> Finding:
     )
 
 
-def min_job_age(limits: commands.Limits) -> tuple[str, str, str]:
+def _min_job_age(limits: commands.Limits) -> tuple[str, str, str]:
     short = limits.min_job_age_s < 120 and not limits.accounting
     return (
         (NOTE if short else GOOD),
@@ -222,7 +222,7 @@ def last_words(error: str) -> str:
     return re.split(r"(?:error|fatal): ", error)[-1].strip()
 
 
-def first_line(text: str) -> str:
+def _first_line(text: str) -> str:
     return (text.strip().splitlines() or [""])[0]
 
 
@@ -255,11 +255,11 @@ def job_probe(folder: Path) -> Iterator[Finding]:
             )
             return
         job = reply.text.strip().partition(";")[0]
-        yield from read_probe(Path(scratch), job, sent)
+        yield from _read_probe(Path(scratch), job, sent)
         commands.scancel([job])
 
 
-def read_probe(scratch: Path, job: str, sent: float) -> Iterator[Finding]:
+def _read_probe(scratch: Path, job: str, sent: float) -> Iterator[Finding]:
     deadline = time.monotonic() + PROBE_TIMEOUT_S
     report = scratch / "report.json"
     while not report.exists() and time.monotonic() < deadline:
@@ -275,25 +275,26 @@ def read_probe(scratch: Path, job: str, sent: float) -> Iterator[Finding]:
     yield Finding("a job", GOOD, f"ran on {found.host}, back after a requeue in {time.time() - sent:.0f} s")
     yield Finding(
         "signal in a job",
-        *good_or("USR2 arrives", found.signal, "the site blocks signals: checkpoints are by time only"),
+        *_good_or("USR2 arrives", found.signal, "the site blocks signals: checkpoints are by time only"),
     )
     lost = [name for name, there in found.commands.items() if not there]
     yield Finding(
         "SLURM from a job",
-        *good_or("all commands answer", not lost, f"{', '.join(lost)} missing: requeue by the site only"),
+        *_good_or("all commands answer", not lost, f"{', '.join(lost)} missing: requeue by the site only"),
     )
     skew = found.clock_skew_s
     yield Finding(
         "clock of the node",
-        *good_or(f"{skew:+.1f} s", abs(skew) < LARGEST_SKEW_S, f"{skew:+.1f} s off: ask the site for NTP"),
+        *_good_or(f"{skew:+.1f} s", abs(skew) < LARGEST_SKEW_S, f"{skew:+.1f} s off: ask the site for NTP"),
     )
 
 
-def good_or(words: str, good: bool, trouble: str) -> tuple[str, str, str]:
+def _good_or(words: str, good: bool, trouble: str) -> tuple[str, str, str]:
     return (GOOD, words, "") if good else (BAD, trouble.partition(":")[0], trouble.partition(":")[2].strip())
 
 
 def print_findings(findings: Iterable[Finding], *, as_json: bool) -> None:
+    """Print what was tried and how it went, as a table or JSON."""
     from scalewright.orchestrator.report.tables import print_rows
 
     print_rows([asdict(finding) for finding in findings], as_json=as_json)

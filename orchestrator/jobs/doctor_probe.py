@@ -31,6 +31,7 @@ class Probe:
 
 
 def main(folder: Path) -> None:
+    """Act as the first or the second life of the job, by what SLURM says of restarts."""
     if int(os.environ.get("SLURM_RESTART_COUNT") or 0) == 0:
         first_life(folder)
     else:
@@ -46,7 +47,7 @@ def first_life(folder: Path) -> None:
     while signals.requested() is None and time.monotonic() < deadline:
         time.sleep(0.1)
     (folder / "touched").write_text("")
-    there = {name: shutil.which(name) is not None and answers(name) for name in COMMANDS}
+    there = {name: shutil.which(name) is not None and _answers(name) for name in COMMANDS}
     record = Probe(
         host=socket.gethostname(),
         signal=signals.received() == signal.SIGUSR2,
@@ -59,7 +60,7 @@ def first_life(folder: Path) -> None:
     write_json(folder / "report.json", replace(record, commands=there | {"requeue": False}))
 
 
-def answers(name: str) -> bool:
+def _answers(name: str) -> bool:
     command = {"squeue": ["squeue", "--me"], "scontrol": ["scontrol", "ping"]}[name]
     return subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 0
 

@@ -70,12 +70,12 @@ def train_one(run_dir: Path, pack: Pack, ranks: "Ranks") -> tuple[str, str | Non
     from scalewright.orchestrator.train.run import train
 
     try:
-        return train(run_dir, code=code_of(pack), threads=pack.threads, ranks=ranks), None
+        return train(run_dir, code=_code_of(pack), threads=pack.threads, ranks=ranks), None
     except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is, the other runs of the pack go on
         return "failed", "".join(traceback.format_exception(error))
 
 
-def code_of(pack: Pack) -> dict[str, Any]:
+def _code_of(pack: Pack) -> dict[str, Any]:
     return {"commit": pack.commit, "dirty": pack.dirty, "snapshot": pack.snapshot}
 
 

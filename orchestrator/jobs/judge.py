@@ -130,22 +130,22 @@ def judge_ended(run: RunFacts, job: JobFacts, claim: Claim, now: float) -> Judge
     if job.by_user:
         return "cancelled", job.reason or "cancelled by its user"
     if newest is None:
-        return judge_never_started(run, job, claim)
-    if why := run.why_failed(blamed=died(job) if newest.outcome is None and job.code in DEADLY else ""):
+        return _judge_never_started(run, job, claim)
+    if why := run.why_failed(blamed=_died(job) if newest.outcome is None and job.code in DEADLY else ""):
         return "failed", why
     if newest.outcome == "failed":
         return "interrupted", last_line(newest.error)
-    return "interrupted", died(job) if newest.outcome is None else f"{newest.outcome}; {died(job)}"
+    return "interrupted", _died(job) if newest.outcome is None else f"{newest.outcome}; {_died(job)}"
 
 
-def judge_never_started(run: RunFacts, job: JobFacts, claim: Claim) -> Judged:
+def _judge_never_started(run: RunFacts, job: JobFacts, claim: Claim) -> Judged:
     if claim.batch_stopped:
         return "held", claim.batch_stopped
     if claim.raised:
         return "failed", f"its job failed: {last_line(claim.raised)}"
     if job.code in DEADLY and not claim.started:
-        return "failed", f"its job failed before it started: {died(job)}"
-    return "interrupted", f"its job ended before its turn: {died(job)}"
+        return "failed", f"its job failed before it started: {_died(job)}"
+    return "interrupted", f"its job ended before its turn: {_died(job)}"
 
 
 def judge_absent(run: RunFacts, job: JobFacts, claim: Claim, now: float) -> Judged:
@@ -180,7 +180,7 @@ def stopped(run: RunFacts) -> tuple[str, str]:
     )
 
 
-def died(job: JobFacts) -> str:
+def _died(job: JobFacts) -> str:
     code = job.code.lower().replace("_", " ")
     parts = [job.reason] if code and job.reason.startswith(code) else [code, job.reason]
     return ": ".join(filter(None, parts)) or "its process is gone"

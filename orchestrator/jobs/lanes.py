@@ -28,6 +28,7 @@ class Over:
 
 
 def lane_dir(job_dir: Path, lane: int) -> Path:
+    """Where the pack of one of a job's side-by-side processes lies."""
     return job_dir / f"lane-{lane}"
 
 
@@ -57,7 +58,7 @@ def wait_for(folder: Path, restart: int) -> dict[str, str]:
     while (over := usable(folder / f"over-{restart}.json", Over)) is None:
         now = time.monotonic()
         asked_at = asked_at or (now if signals.requested() else 0.0)
-        late = now - began > START_PATIENCE_S and not is_alive(folder, restart)
+        late = now - began > START_PATIENCE_S and not _is_alive(folder, restart)
         if late or is_dead(folder, restart) or (asked_at and now - asked_at > END_PATIENCE_S):
             over = usable(folder / f"over-{restart}.json", Over) or Over({})
             break
@@ -65,7 +66,7 @@ def wait_for(folder: Path, restart: int) -> dict[str, str]:
     return over.outcomes
 
 
-def is_alive(folder: Path, restart: int) -> bool:
+def _is_alive(folder: Path, restart: int) -> bool:
     started = usable(folder / "started.json", Started)
     if started is None or started.restart != restart:
         return False
@@ -75,4 +76,4 @@ def is_alive(folder: Path, restart: int) -> bool:
 def is_dead(folder: Path, restart: int) -> bool:
     """Tell whether a lane that had started is gone."""
     started = usable(folder / "started.json", Started)
-    return started is not None and started.restart == restart and not is_alive(folder, restart)
+    return started is not None and started.restart == restart and not _is_alive(folder, restart)

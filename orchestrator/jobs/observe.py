@@ -87,7 +87,7 @@ def observe(study: Study, database: Database) -> Look:
     left, copies = abandoned(study, claimed, looked.chunks)
     verdicts += left
     set_run_states(database, [(one.run_id, one.state, one.reason, one.evidence) for one in verdicts])
-    return Look(verdicts, looked.talk + copies + batch_messages(study, looked.chunks))
+    return Look(verdicts, looked.talk + copies + _batch_messages(study, looked.chunks))
 
 
 def take_in(study: Study, database: Database) -> dict[str, str]:
@@ -151,7 +151,7 @@ def judge_chunk(
     n_open = 0
     for name in chunk.packs:
         job = facts.get((chunk.uuid, name), JobFacts("unreachable"))
-        for run_dir, claim in claims_of_pack(study, chunk, name):
+        for run_dir, claim in _claims_of_pack(study, chunk, name):
             if claimed.get(run_dir.name, ("", ""))[1] != chunk.submission_id:
                 continue
             verdict = judge(read_run(run_dir), job, claim, time.time())
@@ -161,7 +161,7 @@ def judge_chunk(
     return verdicts, n_open
 
 
-def claims_of_pack(study: Study, chunk: Chunk, name: str) -> Iterator[tuple[Path, Claim]]:
+def _claims_of_pack(study: Study, chunk: Chunk, name: str) -> Iterator[tuple[Path, Claim]]:
     submission_dir = study.jobs_dir / chunk.submission_id
     stopped = usable(submission_dir / "batch_stopped.json", BatchStopped)
     failed = usable(submission_dir / name / "failed.json", Failed)
@@ -242,7 +242,7 @@ def is_dead(study: Study, submission_id: str) -> bool:
     return time.time() - record.created > ABANDONED_S if alive is None else not alive
 
 
-def batch_messages(study: Study, chunks: Sequence[Chunk]) -> list[str]:
+def _batch_messages(study: Study, chunks: Sequence[Chunk]) -> list[str]:
     folders = {study.jobs_dir / chunk.submission_id for chunk in chunks}
     records = (usable(folder / "batch_stopped.json", BatchStopped) for folder in folders)
     return sorted({record.message for record in records if record})

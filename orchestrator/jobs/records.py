@@ -28,6 +28,7 @@ class Place:
 
     @classmethod
     def of(cls, folder: Path) -> "Place":
+        """Read a folder's inode; OSError where it is not there."""
         return cls(str(folder), folder.stat().st_ino)
 
     def is_copied_to(self, folder: Path) -> bool:
@@ -114,6 +115,7 @@ class Pack:
     format: int = PACK_FORMAT
 
     def write(self, job_dir: Path) -> None:
+        """Write pack.json, with runs relative to it: a study may be moved."""
         runs = [os.path.relpath(run, job_dir) for run in self.runs]
         write_json(job_dir / "pack.json", replace(self, runs=runs))
 
@@ -171,9 +173,11 @@ class Chunk:
         return require(path, cls, uuid=path.stem.removeprefix("chunk-"), submission_id=path.parent.name)
 
     def write(self, jobs_dir: Path) -> None:
+        """Write the record, over the one of the same chunk."""
         write_json(chunk_path(jobs_dir, self.submission_id, self.uuid), self)
 
     def with_job_id(self, job_id: str, cluster: str | None) -> "Chunk":
+        """Return the record with what the cluster called it."""
         return replace(self, job_id=job_id, cluster=cluster)
 
     def job_of(self, pack: str) -> str | None:
@@ -200,6 +204,7 @@ class Job:
 
 
 def chunk_path(jobs_dir: Path, submission_id: str, uuid: str) -> Path:
+    """Where the record of a launch lies."""
     return jobs_dir / submission_id / f"chunk-{uuid}.json"
 
 
@@ -208,13 +213,13 @@ def read_chunks(jobs_dir: Path, *, closed: bool = False) -> list[Chunk]:
 
     Those that cannot be used are left out, and so are those of the study that this one was copied from.
     """
-    found = [one for one in all_chunks(jobs_dir) if isinstance(one, Chunk) and (closed or not one.closed)]
+    found = [one for one in _all_chunks(jobs_dir) if isinstance(one, Chunk) and (closed or not one.closed)]
     copied = copied_submissions(jobs_dir, {one.submission_id for one in found})
     mine = (one for one in found if one.submission_id not in copied)
     return sorted(mine, key=lambda one: (one.created, one.uuid))
 
 
-def all_chunks(jobs_dir: Path) -> list[Chunk | Broken]:
+def _all_chunks(jobs_dir: Path) -> list[Chunk | Broken]:
     paths = sorted(jobs_dir.glob("*/chunk-*.json"))
     found = (read(path, Chunk, uuid=path.stem.removeprefix("chunk-"), submission_id=path.parent.name) for path in paths)
     return [known(one, path) for one, path in zip(found, paths, strict=True) if one is not None]
@@ -230,7 +235,7 @@ def known(chunk: Chunk | Broken, path: Path) -> Chunk | Broken:
 def broken_files(jobs_dir: Path) -> dict[str, Broken]:
     """Return for each submission with a record of jobs that cannot be used the first such file."""
     found: dict[str, Broken] = {}
-    for one in all_chunks(jobs_dir):
+    for one in _all_chunks(jobs_dir):
         if isinstance(one, Broken):
             found.setdefault(one.path.parent.name, one)
         elif not one.closed:

@@ -56,10 +56,12 @@ def call(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> Reply:
 
 
 def is_late(reply: Reply) -> bool:
+    """Tell a command that gave no answer in time from one that failed."""
     return not reply.ok and "no answer in" in reply.error
 
 
 def has_slurm() -> bool:
+    """Tell whether this machine has sbatch."""
     return shutil.which("sbatch") is not None
 
 
@@ -98,6 +100,7 @@ def squeue() -> tuple[Reply, list[Queued]]:
 
 
 def parse_squeue(text: str) -> Iterator[Queued]:
+    """Yield the jobs of squeue's lines in SQUEUE_FIELDS, one for each array element; other lines are skipped."""
     for line in text.splitlines():
         fields = line.split("|", len(SQUEUE_FIELDS) - 1)
         if len(fields) == len(SQUEUE_FIELDS):
@@ -127,6 +130,7 @@ def sacct(job_ids: Iterable[str]) -> tuple[Reply, list[Accounted]]:
 
 
 def parse_sacct(text: str) -> Iterator[Accounted]:
+    """Yield the jobs of sacct's lines in SACCT_FIELDS, one for each array element, without steps."""
     for line in text.splitlines():
         fields = line.split("|", len(SACCT_FIELDS) - 1)
         if len(fields) != len(SACCT_FIELDS) or "." in fields[0]:
@@ -159,6 +163,7 @@ def comment_uuid(comment: str) -> str | None:
 
 
 def array_id(job: str) -> str:
+    """Return the id that all elements of an array share."""
     return job.partition("_")[0]
 
 
@@ -179,7 +184,7 @@ def read_limits() -> Limits:
 
     What cannot be learnt keeps its cautious default.
     """
-    config = dict(parse_config(call(["scontrol", "show", "config"]).text))
+    config = dict(_parse_config(call(["scontrol", "show", "config"]).text))
     accounting = config.get("AccountingStorageType", "").endswith("slurmdbd")
     return Limits(
         max_array_size=int(config.get("MaxArraySize") or 1001),
@@ -191,7 +196,7 @@ def read_limits() -> Limits:
     )
 
 
-def parse_config(text: str) -> Iterator[tuple[str, str]]:
+def _parse_config(text: str) -> Iterator[tuple[str, str]]:
     for line in text.splitlines():
         key, equals, value = line.partition("=")
         if equals:
@@ -201,14 +206,22 @@ def parse_config(text: str) -> Iterator[tuple[str, str]]:
 def read_max_submit() -> int | None:
     """Return the smallest MaxSubmitJobs of this user's associations, None where none is set."""
     reply = call(
-        ["sacctmgr", "--noheader", "--parsable2", "show", "association", f"user={user_name()}", "format=MaxSubmitJobs"],
+        [
+            "sacctmgr",
+            "--noheader",
+            "--parsable2",
+            "show",
+            "association",
+            f"user={_user_name()}",
+            "format=MaxSubmitJobs",
+        ],
         20.0,
     )
     limits = [int(line) for line in reply.text.split() if line.isdigit()]
     return min(limits, default=None)
 
 
-def user_name() -> str:
+def _user_name() -> str:
     import getpass
 
     return getpass.getuser()
@@ -222,6 +235,7 @@ def scancel(jobs: Sequence[str]) -> str:
 
 
 def scontrol(*arguments: str) -> Reply:
+    """Call scontrol within the usual time limit."""
     return call(["scontrol", *arguments])
 
 

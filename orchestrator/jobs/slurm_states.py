@@ -40,15 +40,15 @@ def look(jobs_dir: Path, chunks: Sequence[Chunk], now: float | None = None) -> L
     known = [chunk.job_id for chunk in chunks if chunk.job_id]
     account_reply, accounted = commands.sacct(known)
     kept = [chunk if chunk.job_id else adopt(jobs_dir, chunk, queue, accounted) or chunk for chunk in chunks]
-    seen = Seen(queue_reply.ok, {job.job: job for job in queue}, by_job(accounted), now or time.time())
+    seen = Seen(queue_reply.ok, {job.job: job for job in queue}, _by_job(accounted), now or time.time())
     facts = {
-        (chunk.uuid, pack): explained(facts_of(chunk, pack, seen, jobs_dir), jobs_dir, chunk, pack)
+        (chunk.uuid, pack): explained(_facts_of(chunk, pack, seen, jobs_dir), jobs_dir, chunk, pack)
         for chunk in kept
         for pack in chunk.packs
     }
     late = [reply for reply in (queue_reply, account_reply) if commands.is_late(reply)]
     silent = queue_reply if not queue_reply.ok else next(iter(late), None)
-    talk = [f"the cluster does not answer ({silent.error}); states are {last_known(jobs_dir)}"] if silent else []
+    talk = [f"the cluster does not answer ({silent.error}); states are {_last_known(jobs_dir)}"] if silent else []
     if silent is None:
         note_answer(jobs_dir)
     talk += held_jobs(kept, queue)
@@ -61,7 +61,7 @@ def note_answer(jobs_dir: Path) -> None:
         (jobs_dir / ANSWERED).touch()
 
 
-def last_known(jobs_dir: Path) -> str:
+def _last_known(jobs_dir: Path) -> str:
     try:
         age_s = time.time() - (jobs_dir / ANSWERED).stat().st_mtime
     except OSError:
@@ -92,14 +92,14 @@ class Seen:
     now: float
 
 
-def by_job(accounted: Sequence[commands.Accounted]) -> dict[str, list[commands.Accounted]]:
+def _by_job(accounted: Sequence[commands.Accounted]) -> dict[str, list[commands.Accounted]]:
     incarnations: dict[str, list[commands.Accounted]] = {}
     for record in accounted:
         incarnations.setdefault(record.job, []).append(record)
     return incarnations
 
 
-def facts_of(chunk: Chunk, pack: str, seen: Seen, jobs_dir: Path) -> JobFacts:
+def _facts_of(chunk: Chunk, pack: str, seen: Seen, jobs_dir: Path) -> JobFacts:
     job = chunk.job_of(pack)
     if job is None:
         return facts_of_unsubmitted(chunk, seen.queue_answers, seen.now)
@@ -140,14 +140,14 @@ def combine(
     last = past[-1] if past else None
     over = last if last and last.state not in WAITING | AT_WORK else None
     if queued is not None:
-        return of_queue(queued, past, over, now)
+        return _of_queue(queued, past, over, now)
     if over is None:
         return JobFacts("absent" if queue_answers else "unreachable", last.state if last else "")
     restarts = over.state in BEFORE_A_RESTART and (not queue_answers or now - (over.ended_at or now) < GRACE_S)
-    return JobFacts("absent" if queue_answers else "unreachable", over.state) if restarts else ended(over)
+    return JobFacts("absent" if queue_answers else "unreachable", over.state) if restarts else _ended(over)
 
 
-def of_queue(
+def _of_queue(
     queued: commands.Queued, past: Sequence[commands.Accounted], over: commands.Accounted | None, now: float
 ) -> JobFacts:
     earlier = [record.state for record in past if record.state not in WAITING | AT_WORK]
@@ -159,18 +159,18 @@ def of_queue(
         words = f"squeue says {queued.state}, sacct says {over.state}" if final and over else ""
         return JobFacts("running", code, reason, contradiction=words)
     if over is not None and over.state == queued.state:
-        return ended(over)
+        return _ended(over)
     if queued.state not in OVER:  # a word that nobody knows is no end
         return JobFacts("unreachable", code, reason)
     return JobFacts("ended", queued.state, reason, by_user=queued.state == "CANCELLED")
 
 
-def ended(record: commands.Accounted) -> JobFacts:
+def _ended(record: commands.Accounted) -> JobFacts:
     by_user = record.state == "CANCELLED"
     code = "" if record.exit_code in ("0:0", "") else f"exit code {record.exit_code}"
     if record.state == "FAILED" and record.exit_code in KILLED:
         code = f"killed, as a job is that takes too much memory ({code})"
-    words = f"cancelled by {user_name(record.by)}" if by_user and record.by else code
+    words = f"cancelled by {_user_name(record.by)}" if by_user and record.by else code
     if record.state == "FAILED" and record.exit_code in TOLD_TO_END:
         return JobFacts("ended", "SIGNALED", f"stopped while it was still starting ({code})", record.ended_at)
     return JobFacts("ended", record.state, words, record.ended_at, by_user)
@@ -187,7 +187,7 @@ def explained(facts: JobFacts, jobs_dir: Path, chunk: Chunk, pack: str) -> JobFa
     return facts
 
 
-def user_name(uid: str) -> str:
+def _user_name(uid: str) -> str:
     import pwd
 
     try:

@@ -54,17 +54,17 @@ def take_snapshot(snapshots_dir: Path, source: Path | None = None) -> Snapshot:
     content = content_hash(files)
     root = snapshots_dir / content
     if not root.exists():
-        write_copy(files, root, describe_source(source, root, content, len(files)))
-    elif content_of(root) != content:
+        write_copy(files, root, _describe_source(source, root, content, len(files)))
+    elif _content_of(root) != content:
         raise UserError(f"{root}: this copy of the code was changed; {MEND}")
     record = usable(root / RECORD, Snapshot, content=content)
     if record is None:
-        record = describe_source(source, root, content, len(files))
+        record = _describe_source(source, root, content, len(files))
         write_json(root / RECORD, record)
     return replace(record, root=str(root))  # the folder may have been copied or moved with its study
 
 
-def content_of(root: Path) -> str:
+def _content_of(root: Path) -> str:
     return content_hash({relative: (root / relative).read_bytes() for relative in code_files(root)})
 
 
@@ -77,6 +77,7 @@ def code_files(source: Path) -> list[str]:
 
 
 def content_hash(files: dict[str, bytes]) -> str:
+    """Hash files by path, length and bytes, in the order of their paths."""
     digest = hashlib.sha256()
     for relative in sorted(files):
         digest.update(f"{relative}\0{len(files[relative])}\0".encode() + files[relative])
@@ -99,7 +100,7 @@ def write_copy(files: dict[str, bytes], root: Path, record: Snapshot) -> None:
             raise
 
 
-def describe_source(source: Path, root: Path, content: str, n_files: int) -> Snapshot:
+def _describe_source(source: Path, root: Path, content: str, n_files: int) -> Snapshot:
     commit = git(source, "rev-parse", "HEAD")
     places = ("--untracked-files=all", "--", NAMESPACE, *PACKAGES)
     changes = (git(source, "status", "--porcelain", *places) or "").splitlines()
@@ -126,7 +127,7 @@ def check_snapshot(root: Path, expected: str) -> None:
 
     Raises UserError when the copy changed since, or when this process imported its packages from elsewhere.
     """
-    if content_of(root) != expected:
+    if _content_of(root) != expected:
         raise UserError(f"{root}: the code changed after it was submitted (expected content {expected}); {MEND}")
     if code_root() != root.resolve():
         raise UserError(f"this job imported its code from {code_root()}, not from its snapshot {root}")

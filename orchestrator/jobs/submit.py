@@ -55,8 +55,8 @@ class Receipt:
 
 def submit(study: Study, database: Database, runs: Sequence[PlannedRun], order: Order) -> Receipt:
     """Hand over every run of `runs` that is planned or interrupted; what is done, running or in doubt is left alone."""
-    check_executor(order, study.root)
-    began, submission_id = time.time(), new_submission_id()
+    _check_executor(order, study.root)
+    began, submission_id = time.time(), _new_submission_id()
     announce(study, submission_id, order)
     snapshot = take_snapshot(study.snapshots_dir)
     claimed = claim_runs(
@@ -74,7 +74,7 @@ def submit(study: Study, database: Database, runs: Sequence[PlannedRun], order: 
     return Receipt(submission_id, len(claimed), n_jobs, snapshot)
 
 
-def new_submission_id() -> str:
+def _new_submission_id() -> str:
     return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + uuid.uuid4().hex[:6]
 
 
@@ -86,7 +86,7 @@ def announce(study: Study, submission_id: str, order: Order) -> None:
     write_json(folder / "submission.json", record)
 
 
-def check_executor(order: Order, root: Path) -> None:
+def _check_executor(order: Order, root: Path) -> None:
     executor = find_executor(order.executor)
     sign = next((sign for sign in SIGNS_IN_LOG_PATHS if sign in str(root)), None)
     if sign and not executor.in_process:
@@ -115,14 +115,14 @@ def make_packs(study: Study, runs: Sequence[PlannedRun], order: Order) -> list[N
     """Sort runs into jobs, each resource class as the executor does."""
     executor = find_executor(order.executor)
     packs: list[NamedPack] = []
-    for name, members in by_profile([to_work(study, run) for run in runs]).items():
+    for name, members in by_profile([_to_work(study, run) for run in runs]).items():
         profile = order.resources.profile(name)
         for pack in executor.cut(study, members, profile, order.max_parallel):
             packs.append(NamedPack(f"p{len(packs):04d}", tuple(pack), name, profile))
     return packs
 
 
-def to_work(study: Study, run: PlannedRun) -> Work:
+def _to_work(study: Study, run: PlannedRun) -> Work:
     wall_s = run.planned.get("wall_s")
     flops = float(run.planned.get("flops_total") or 0.0)
     return Work(run.run_id, str(study.run_dir(run.run_id)), wall_s, run.profile, flops)
@@ -138,6 +138,7 @@ def write_packs(study: Study, submission_id: str, packs: Sequence[NamedPack], sn
 
 
 def pack_record(submission_id: str, pack: NamedPack, snapshot: Snapshot, order: Order) -> Pack:
+    """Make what pack.json holds; in-process executors run the code they were called from."""
     executor = find_executor(order.executor)
     return Pack(
         submission_id=submission_id,

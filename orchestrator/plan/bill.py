@@ -70,10 +70,12 @@ class Plan:
 
     @property
     def run_ids(self) -> list[str]:
+        """Ids of all runs, cheapest first."""
         return [run.run_id for run in self.runs]
 
     @property
     def to_do(self) -> tuple[PlannedRun, ...]:
+        """The runs without an outcome, running ones with them."""
         return tuple(run for run in self.runs if self.states.get(run.run_id) not in ENDED)
 
     @property
@@ -105,10 +107,10 @@ def bill(plan: Plan) -> list[BillRow]:
         return labels.index(run.label), sizes.index(run.size)
 
     to_do = {run.run_id for run in plan.to_do}
-    return [sum_row(list(runs), to_do) for _, runs in groupby(sorted(plan.runs, key=place), key=place)]
+    return [_sum_row(list(runs), to_do) for _, runs in groupby(sorted(plan.runs, key=place), key=place)]
 
 
-def sum_row(runs: list[PlannedRun], to_do: set[str]) -> BillRow:
+def _sum_row(runs: list[PlannedRun], to_do: set[str]) -> BillRow:
     first = runs[0]
     waiting = [run for run in runs if run.run_id in to_do]
     return BillRow(

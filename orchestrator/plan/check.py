@@ -13,7 +13,7 @@ MOST_OFF = 0.02  # of an isoFLOP curve's compute
 
 def check_run(experiment: Experiment, point: Point, method: Method, training: TrainingSpec, profile: Profile) -> None:
     """Raise UserError with file, line and key path at the first thing that no job can do."""
-    check_schedule(experiment, point, method, training)
+    _check_schedule(experiment, point, method, training)
     check_batch(experiment, point, profile)
 
 
@@ -27,7 +27,7 @@ def check_compute(experiment: Experiment, point: Point, flops: float) -> None:
         raise experiment.source.error(("isoflop", "budgets"), f"{point.budget}: {message}")
 
 
-def check_schedule(experiment: Experiment, point: Point, method: Method, training: TrainingSpec) -> None:
+def _check_schedule(experiment: Experiment, point: Point, method: Method, training: TrainingSpec) -> None:
     try:
         read_schedule(training.schedule, training.n_tokens)
     except ScheduleError as error:

@@ -91,26 +91,27 @@ class StoredLaws:
         return RateLaw(c, p, q, record["fit_id"])
 
     def find(self, name: str) -> dict[str, Any]:
+        """Return a stored learning-rate law by its experiment or the start of its id, else ValueError."""
         stored = list(stored_rate_laws(self.study))
         for record in stored:
-            if is_named(record, name):
+            if _is_named(record, name):
                 return record
         known = ", ".join(sorted({str(record["experiment"]) for record in stored}))
         hint = f"stored for: {known}" if known else "none is stored; make one: scalewright hyper EXPERIMENT"
         raise ValueError(f'no stored learning-rate law "{name}" ({hint})')
 
 
-def is_named(record: Mapping[str, Any], name: str) -> bool:
+def _is_named(record: Mapping[str, Any], name: str) -> bool:
     """Tell whether a stored fit is meant by a name: of its experiment, or the start of its id."""
     return bool(name == record["experiment"] or (len(name) >= MIN_PREFIX and record["fit_id"].startswith(name)))
 
 
 def stored_rate_laws(study: Study) -> Iterator[dict[str, Any]]:
     """Yield the records of stored hyper-parameter fits of the peak learning rate, newest first."""
-    return (one for one in stored_fits(study) if one.get("setting") == "lr_peak" and "laws" in one)
+    return (one for one in _stored_fits(study) if one.get("setting") == "lr_peak" and "laws" in one)
 
 
-def stored_fits(study: Study) -> Iterator[dict[str, Any]]:
+def _stored_fits(study: Study) -> Iterator[dict[str, Any]]:
     """Yield the records of stored fits with their id, experiment and label, newest first."""
     from scalewright.db import frames
 
@@ -128,8 +129,8 @@ class StoredOptima:
 
     def __call__(self, name: str, method: str | None) -> Optimum:
         """Return the newest optimum of a method; raise ValueError with what is stored."""
-        known = [(one, found) for one in stored_fits(self.study) if (found := optimum_of(one)) is not None]
-        named = [(one, found) for one, found in known if is_named(one, name)]
+        known = [(one, found) for one in _stored_fits(self.study) if (found := _optimum_of(one)) is not None]
+        named = [(one, found) for one, found in known if _is_named(one, name)]
         if not named:
             there = ", ".join(sorted({str(one["experiment"]) for one, _ in known}))
             hint = (
@@ -147,7 +148,7 @@ class StoredOptima:
         return found
 
 
-def optimum_of(record: Mapping[str, Any]) -> Optimum | None:
+def _optimum_of(record: Mapping[str, Any]) -> Optimum | None:
     """Return N* = G C^a of a stored fit, None where it has none; of a law by the formulas of `fitting/frontier.py`."""
     params = record.get("params") or {}
     value = {name: one["value"] for name, one in params.items() if isinstance(one, dict) and one.get("value")}

@@ -49,12 +49,12 @@ def no_facts(point: Point, names: Collection[str]) -> Mapping[str, Any]:
 
 def expand(experiment: Experiment, facts: Facts = no_facts) -> list[Point]:
     """Return the points in the order of the groups, each once; raise UserError when nothing is left."""
-    defaults = declared_axes(experiment)
+    defaults = _declared_axes(experiment)
     points: dict[tuple[Any, ...], Point] = {}
     for place, group in enumerate(experiment.grid):
-        check_zip(experiment, group, place)
-        candidates = [point_of(values, group, place) for values in group_values(experiment, group, defaults, place)]
-        for point in kept_points(experiment, group, candidates, facts):
+        _check_zip(experiment, group, place)
+        candidates = [_point_of(values, group, place) for values in _group_values(experiment, group, defaults, place)]
+        for point in _kept_points(experiment, group, candidates, facts):
             earlier = points.get(point.place(), point)
             points[point.place()] = replace(earlier, holdout=True) if point.holdout else earlier
     if not points:
@@ -63,14 +63,14 @@ def expand(experiment: Experiment, facts: Facts = no_facts) -> list[Point]:
     return list(points.values())
 
 
-def kept_points(experiment: Experiment, group: Group, candidates: list[Point], facts: Facts) -> Iterator[Point]:
+def _kept_points(experiment: Experiment, group: Group, candidates: list[Point], facts: Facts) -> Iterator[Point]:
     """Yield the points that meet every `when` and no `exclude`, marked as held out where a selector says so."""
     exclude, holdout = (*experiment.exclude, *group.exclude), experiment.holdout
     when = (*experiment.when, *group.when)
     left = [(point, point.values()) for point in candidates]
     left = [(point, values) for point, values in left if not any(one.matches(values) for one in exclude)]
-    asked = [conditions_of(exclude), conditions_of(holdout), when]
-    met = which_hold([one for each in asked for one in each], [point for point, _ in left], experiment, facts)
+    asked = [_conditions_of(exclude), _conditions_of(holdout), when]
+    met = _which_hold([one for each in asked for one in each], [point for point, _ in left], experiment, facts)
     n_out, n_held = len(asked[0]), len(asked[0]) + len(asked[1])
     for (point, values), holds in zip(left, met, strict=True):
         if any(holds[:n_out]) or not all(holds[n_held:]):
@@ -79,11 +79,11 @@ def kept_points(experiment: Experiment, group: Group, candidates: list[Point], f
         yield replace(point, holdout=True) if held and not point.holdout else point
 
 
-def conditions_of(selectors: Iterable[Selector]) -> list[str]:
+def _conditions_of(selectors: Iterable[Selector]) -> list[str]:
     return [one.condition for one in selectors if one.condition is not None]
 
 
-def which_hold(
+def _which_hold(
     conditions: Sequence[str], points: Sequence[Point], experiment: Experiment, facts: Facts
 ) -> list[tuple[bool, ...]]:
     """Tell of each point which conditions it meets."""
@@ -93,10 +93,12 @@ def which_hold(
 
     kinds = condition_kinds(experiment)
     names = names_in(conditions, kinds)
-    return which_meet(conditions, (named_values(point, names, facts) for point in points), {n: kinds[n] for n in names})
+    return which_meet(
+        conditions, (_named_values(point, names, facts) for point in points), {n: kinds[n] for n in names}
+    )
 
 
-def named_values(point: Point, names: Collection[str], facts: Facts) -> dict[str, Any]:
+def _named_values(point: Point, names: Collection[str], facts: Facts) -> dict[str, Any]:
     """Return a point's values by name, None where it has none; what is no number, truth or text as its text."""
     values = {**point.values(), **facts(point, names)}
     found = {name: values.get(name) for name in names}
@@ -108,7 +110,7 @@ def unused_selectors(experiment: Experiment, facts: Facts | None = None) -> list
 
     Those that are conditions where `facts` tells what they speak of, else the others.
     """
-    defaults = declared_axes(experiment)
+    defaults = _declared_axes(experiment)
     selectors = [
         (f"{key}[{n}]", selector, list(enumerate(experiment.grid)))
         for key in ("exclude", "holdout")
@@ -119,16 +121,16 @@ def unused_selectors(experiment: Experiment, facts: Facts | None = None) -> list
     selectors = [one for one in selectors if (one[1].condition is None) == (facts is None)]
     unused = []
     for name, selector, groups in selectors:
-        grid = (point_of(v, group, n) for n, group in groups for v in group_values(experiment, group, defaults, n))
+        grid = (_point_of(v, group, n) for n, group in groups for v in _group_values(experiment, group, defaults, n))
         if selector.condition is None:
             used = any(selector.matches(point.values()) for point in grid)
         else:
-            used = any(one for (one,) in which_hold([selector.condition], list(grid), experiment, facts or no_facts))
+            used = any(one for (one,) in _which_hold([selector.condition], list(grid), experiment, facts or no_facts))
         unused += [name] * (not used)
     return unused
 
 
-def declared_axes(experiment: Experiment) -> dict[str, tuple[Any, ...]]:
+def _declared_axes(experiment: Experiment) -> dict[str, tuple[Any, ...]]:
     return {
         "method": experiment.labels,
         "size": tuple(experiment.sizes),
@@ -142,7 +144,7 @@ def declared_axes(experiment: Experiment) -> dict[str, tuple[Any, ...]]:
     }
 
 
-def check_zip(experiment: Experiment, group: Group, place: int) -> None:
+def _check_zip(experiment: Experiment, group: Group, place: int) -> None:
     lengths = {axis: len(values) for axis, values in group.zip.items()}
     if len(set(lengths.values())) > 1:
         shown = ", ".join(f"{axis} has {length}" for axis, length in lengths.items())
@@ -152,7 +154,7 @@ def check_zip(experiment: Experiment, group: Group, place: int) -> None:
         raise experiment.source.error(("grid", place, "zip", both[0]), "this axis is given twice, zipped and crossed")
 
 
-def group_values(
+def _group_values(
     experiment: Experiment, group: Group, defaults: Mapping[str, tuple[Any, ...]], place: int
 ) -> Iterator[dict[str, Any]]:
     crossed = {axis: values for axis, values in {**defaults, **group.axes}.items() if axis not in group.zip}
@@ -169,7 +171,7 @@ def group_values(
                 yield point
 
 
-def point_of(values: Mapping[str, Any], group: Group, place: int) -> Point:
+def _point_of(values: Mapping[str, Any], group: Group, place: int) -> Point:
     axes = {axis: values[axis] for axis in AXES}
     overrides = tuple(sorted((key, value) for key, value in values.items() if key not in AXES))
     return Point(**axes, overrides=overrides, group=group.name or f"group {place + 1}", holdout=group.holdout)

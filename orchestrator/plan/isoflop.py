@@ -47,7 +47,7 @@ def with_isoflop(experiment: Experiment, vocab_size: int, optima: OptimumLookup 
         written = (*path, number) if isinstance(experiment.source.at(path), list) else path
         budgets[budget.text] = budget
         try:
-            curve = solve_curve(isoflop, budget, vocab_size, max(experiment.context), optima)
+            curve = _solve_curve(isoflop, budget, vocab_size, max(experiment.context), optima)
         except ValueError as refused:
             raise experiment.source.error(written, f"{budget.text}: {refused}") from None
         for wanted, shape in curve.items():
@@ -62,11 +62,11 @@ def with_isoflop(experiment: Experiment, vocab_size: int, optima: OptimumLookup 
     return experiment.model_copy(update=update)
 
 
-def solve_curve(
+def _solve_curve(
     isoflop: IsoFlop, budget: Budget, vocab_size: int, context: int, optima: OptimumLookup
 ) -> dict[float, Size]:
     """Return shapes by the parameters asked for: in equal ratios around the middle of one compute."""
-    middle = solve_middle(isoflop, budget.amount, vocab_size, context, optima)
+    middle = _solve_middle(isoflop, budget.amount, vocab_size, context, optima)
     curve: dict[float, Size] = {}
     for step in range(isoflop.sizes):
         wanted = middle * isoflop.span ** (step / (isoflop.sizes - 1) - 0.5)
@@ -78,7 +78,7 @@ def solve_curve(
     return curve
 
 
-def solve_middle(isoflop: IsoFlop, flops: float, vocab_size: int, context: int, optima: OptimumLookup) -> float:
+def _solve_middle(isoflop: IsoFlop, flops: float, vocab_size: int, context: int, optima: OptimumLookup) -> float:
     """Return the parameters in the middle of a curve.
 
     With f FLOPs a token and parameter, D = C / (f N). At r tokens per parameter N = sqrt(C / (f r)); by a law in
@@ -89,7 +89,7 @@ def solve_middle(isoflop: IsoFlop, flops: float, vocab_size: int, context: int, 
     law = None if isoflop.law is None else optima(isoflop.law, isoflop.method)
 
     def answer(n: float) -> float:
-        spec = plain(solve_shape(n, isoflop), vocab_size, context)
+        spec = _plain(solve_shape(n, isoflop), vocab_size, context)
         per_parameter = flops_per_token(spec, DEFAULT_FLOP_CONVENTION) / n_params(spec)
         if law is None:
             assert isinstance(isoflop.centre, Budget)
@@ -104,5 +104,5 @@ def solve_middle(isoflop: IsoFlop, flops: float, vocab_size: int, context: int, 
     return high
 
 
-def plain(size: Size, vocab_size: int, context: int) -> ModelSpec:
+def _plain(size: Size, vocab_size: int, context: int) -> ModelSpec:
     return model_spec(size, Method(method=PLAIN_METHOD), context=context, vocab_size=vocab_size)

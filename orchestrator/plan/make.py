@@ -46,7 +46,7 @@ def prepare_data(experiment: Experiment, study: Study, *, progress: Progress | N
     from scalewright.orchestrator.data.prepare import prepare
 
     data, here = experiment.data, Path(experiment.source.file).resolve().parent
-    sources, tokenizer = data_sources(experiment, here), tokenizer_name(experiment, here)
+    sources, tokenizer = _data_sources(experiment, here), tokenizer_name(experiment, here)
     folder = (
         here / data.dir if data.dir else study.data_dir / folder_name(sources, tokenizer, data.validation, data.field)
     )
@@ -77,7 +77,7 @@ def read_shards(folder: Path) -> "Manifest":
     return found
 
 
-def data_sources(experiment: Experiment, here: Path) -> list[str | Path]:
+def _data_sources(experiment: Experiment, here: Path) -> list[str | Path]:
     from scalewright.orchestrator.data.sources import DEFAULT_CORPUS
 
     embedded = (EMBEDDED, DEFAULT_CORPUS)
@@ -89,7 +89,7 @@ def skipped_files(experiment: Experiment) -> list[str]:
     from scalewright.orchestrator.data.sources import what_was_skipped
 
     here = Path(experiment.source.file).resolve().parent
-    return [] if experiment.data.dir else what_was_skipped(data_sources(experiment, here))
+    return [] if experiment.data.dir else what_was_skipped(_data_sources(experiment, here))
 
 
 def tokenizer_name(experiment: Experiment, here: Path) -> str:
@@ -121,7 +121,7 @@ def plan(experiment: Experiment, manifest: DataManifest, study: Study, *, data_d
     priced = price(experiment, runs, states=known.states, measured=known.throughputs)
     facts = Planner(experiment, manifest, StoredLaws(study)).facts
     unmet = [f"{name} matches no point of the grid" for name in unused_selectors(experiment, facts)]
-    return replace(priced, warnings=(*priced.warnings, *unmet, *repeated_data(runs, manifest)))
+    return replace(priced, warnings=(*priced.warnings, *unmet, *_repeated_data(runs, manifest)))
 
 
 def check_windows(experiment: Experiment, manifest: DataManifest) -> None:
@@ -136,7 +136,7 @@ def check_windows(experiment: Experiment, manifest: DataManifest) -> None:
             raise experiment.source.error(("evaluation", "n_windows"), message)
 
 
-def repeated_data(runs: list[PlannedRun], manifest: DataManifest) -> Iterator[str]:
+def _repeated_data(runs: list[PlannedRun], manifest: DataManifest) -> Iterator[str]:
     longest = max(run.spec.training["n_tokens"] for run in runs)
     if longest > manifest.train.n_tokens:
         yield (

@@ -16,19 +16,19 @@ MIN_STEPS = 512  # below, larger models lose to smaller ones at equal tokens
 
 def warn(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iterator[str]:
     """Yield one line for each thing that weakens what the runs can show."""
-    yield from thin_axes([run for run in runs if run.label in experiment.labels])
+    yield from _thin_axes([run for run in runs if run.label in experiment.labels])
     yield from collinear(runs)
-    yield from thin_curves(experiment)
-    yield from short_runs(runs)
-    yield from borrowed_rates(experiment, runs)
-    yield from unpaired(experiment, runs)
-    yield from mixed_precision(experiment, runs)
-    yield from lonely_seeds(experiment, runs)
-    yield from merged_points(runs)
-    yield from unused(experiment)
+    yield from _thin_curves(experiment)
+    yield from _short_runs(runs)
+    yield from _borrowed_rates(experiment, runs)
+    yield from _unpaired(experiment, runs)
+    yield from _mixed_precision(experiment, runs)
+    yield from _lonely_seeds(experiment, runs)
+    yield from _merged_points(runs)
+    yield from _unused(experiment)
 
 
-def thin_axes(runs: Sequence[PlannedRun]) -> Iterator[str]:
+def _thin_axes(runs: Sequence[PlannedRun]) -> Iterator[str]:
     levels: dict[str, tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))
     for run in runs:
         levels[run.label][0].add(run.planned["n_params_non_embedding"])
@@ -37,12 +37,12 @@ def thin_axes(runs: Sequence[PlannedRun]) -> Iterator[str]:
         thin = [label for label, found in levels.items() if len(found[axis]) < MIN_LEVELS]
         if thin:
             yield (
-                f"fewer than {MIN_LEVELS} {name}s for {shorten(thin)}: no law in that direction can be fitted with "
+                f"fewer than {MIN_LEVELS} {name}s for {_shorten(thin)}: no law in that direction can be fitted with "
                 "an honest interval"
             )
 
 
-def thin_curves(experiment: Experiment) -> Iterator[str]:
+def _thin_curves(experiment: Experiment) -> Iterator[str]:
     isoflop = experiment.isoflop
     if isoflop and (isoflop.sizes < MIN_SIZES_A_CURVE or len(isoflop.budgets) < MIN_CURVES):
         yield (
@@ -51,30 +51,30 @@ def thin_curves(experiment: Experiment) -> Iterator[str]:
         )
 
 
-def short_runs(runs: Sequence[PlannedRun]) -> Iterator[str]:
+def _short_runs(runs: Sequence[PlannedRun]) -> Iterator[str]:
     short = sorted({run.budget for run in runs if run.spec.n_steps < MIN_STEPS})
     if short:
         least = min(run.spec.n_steps for run in runs)
         yield (
-            f"budget {shorten(short)} gives runs of fewer than {MIN_STEPS} optimiser steps (least: {least}): sizes "
+            f"budget {_shorten(short)} gives runs of fewer than {MIN_STEPS} optimiser steps (least: {least}): sizes "
             "may come out in the wrong order; use a smaller batch or a larger budget"
         )
 
 
-def borrowed_rates(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iterator[str]:
+def _borrowed_rates(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iterator[str]:
     by_rule = {run.method for run in runs if run.settings["lr_rule"] != GRID_RATE}
     without_own = [method.name for method in experiment.methods if method.lr is None and method.name in by_rule]
     names = {name for method in experiment.methods for name in (method.name, method.method)}
     if experiment.lr is None and without_own:
-        yield f"no learning rate given for {shorten(without_own)}: a rule of thumb is used; tune it (axis `lr`)"
+        yield f"no learning rate given for {_shorten(without_own)}: a rule of thumb is used; tune it (axis `lr`)"
     elif len(without_own) > 1 and is_shared(experiment.lr, names):
         yield (
-            f"one learning-rate rule for {shorten(without_own)}: all but one borrow it, and a difference between them "
+            f"one learning-rate rule for {_shorten(without_own)}: all but one borrow it, and a difference between them "
             "may be the rate's; give each method a rate of its own"
         )
 
 
-def unpaired(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iterator[str]:
+def _unpaired(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iterator[str]:
     cells = defaultdict(set)
     for run in runs:
         cells[run.label].add((run.size, run.budget, run.spec.training["seed"]))
@@ -84,18 +84,18 @@ def unpaired(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iterator[str
             yield f"{pair.method} over {pair.baseline}: {lonely} runs have no partner of the same size, budget and seed"
 
 
-def mixed_precision(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iterator[str]:
+def _mixed_precision(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iterator[str]:
     kinds = {run.spec.training["precision"] for run in runs}
     if len(kinds) > 1 and experiment.compare:
-        yield f"precisions {shorten(sorted(kinds))} in one experiment: runs of different precision are never compared"
+        yield f"precisions {_shorten(sorted(kinds))} in one experiment: runs of different precision are never compared"
 
 
-def lonely_seeds(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iterator[str]:
+def _lonely_seeds(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iterator[str]:
     if experiment.compare and len({run.spec.training["seed"] for run in runs}) == 1:
         yield "one seed: a difference between methods cannot be told from seed noise; add seeds to at least one cell"
 
 
-def merged_points(runs: Sequence[PlannedRun]) -> Iterator[str]:
+def _merged_points(runs: Sequence[PlannedRun]) -> Iterator[str]:
     n_merged = sum(run.n_points - 1 for run in runs)
     if n_merged:
         yield f"{n_merged} points of the grid are the same run as another one (equal in every number once resolved)"
@@ -109,16 +109,16 @@ def collinear(runs: Sequence[PlannedRun]) -> Iterator[str]:
     flat = [label for label, found in ratios.items() if len(found) > 1 and max(found) < MIN_RATIO_SPREAD * min(found)]
     if flat:
         yield (
-            f"about the same tokens per parameter everywhere for {shorten(flat)}: the effects of size and of tokens "
+            f"about the same tokens per parameter everywhere for {_shorten(flat)}: the effects of size and of tokens "
             "cannot be told apart; spread the budgets at each size"
         )
 
 
-def shorten(names: Iterable[str]) -> str:
+def _shorten(names: Iterable[str]) -> str:
     shown = list(names)
     return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
 
 
-def unused(experiment: Experiment) -> Iterator[str]:
+def _unused(experiment: Experiment) -> Iterator[str]:
     for name in unused_selectors(experiment):
         yield f"{name} matches no point of the grid"

@@ -24,19 +24,20 @@ def print_plan(plan: Plan, study: Study, receipt: "PlanReceipt | None", *, as_js
         print_json(plan_record(plan))
         return
     if solved := solved_sizes(plan):
-        print_rows([solved_line(row) for row in solved], title="sizes by their parameters")
+        print_rows([_solved_line(row) for row in solved], title="sizes by their parameters")
         print()
-    print_rows([bill_line(row) for row in bill(plan)], title=f"{plan.experiment.name}: {len(plan.runs)} runs")
+    print_rows([_bill_line(row) for row in bill(plan)], title=f"{plan.experiment.name}: {len(plan.runs)} runs")
     for line in summary(plan, study, receipt):
         print(line, file=sys.stderr)
 
 
 def plan_record(plan: Plan) -> dict[str, Any]:
+    """Return what `plan --json` prints: the bill, warnings, and each run with what was planned for it."""
     to_do = {run.run_id for run in plan.to_do}
     return {
         "experiment": plan.experiment.name,
         "bill": [asdict(row) for row in bill(plan)],
-        "total": total(plan),
+        "total": _total(plan),
         "solved_sizes": solved_sizes(plan),
         "warnings": list(plan.warnings),
         "runs": [
@@ -72,13 +73,13 @@ def solved_sizes(plan: Plan) -> list[dict[str, Any]]:
     return rows
 
 
-def solved_line(row: dict[str, Any]) -> dict[str, Any]:
+def _solved_line(row: dict[str, Any]) -> dict[str, Any]:
     shown = {"asked": f"{row['asked']:,.0f}", "n_params": f"{row['n_params']:,}", "off": f"{row['off']:+.1%}"}
     names = {"asked": "asked for", "n_params": "parameters", "off": "off by"}
     return {names.get(key, key): value for key, value in (row | shown).items()}
 
 
-def total(plan: Plan) -> dict[str, Any]:
+def _total(plan: Plan) -> dict[str, Any]:
     rows = bill(plan)
     return {
         "runs": len(plan.runs),
@@ -90,7 +91,7 @@ def total(plan: Plan) -> dict[str, Any]:
     }
 
 
-def bill_line(row: BillRow) -> dict[str, Any]:
+def _bill_line(row: BillRow) -> dict[str, Any]:
     return {
         "method": row.method,
         "size": row.size,
@@ -107,7 +108,7 @@ def bill_line(row: BillRow) -> dict[str, Any]:
 
 def summary(plan: Plan, study: Study, receipt: "PlanReceipt | None") -> list[str]:
     """Say the total, where the times come from, what exists already, and the warnings."""
-    numbers = total(plan)
+    numbers = _total(plan)
     lines = [
         f"to do: {numbers['to_do']} of {numbers['runs']} runs, {short_count(numbers['n_tokens'])} tokens, "
         f"{numbers['flops']:.3g} FLOPs, about {duration(plan.wall_s)} of training{at_once(plan)}"

@@ -32,8 +32,8 @@ SPEED_UP_NOTES = (
     "Above 1: the method needs less to the same final loss, by this factor. One model is fitted to all runs of both: a "
     "smooth curve of loss against tokens for each size, on which the method is worth so many times the tokens. So the "
     "factor is the same read from either method.",
-    "Every loss is that of a run trained to the end of its schedule. 95% intervals: by the likelihood of that model, "
-    "with what runs of one size and budget, one seed, or one method and size share.",
+    "Every loss is that of a run trained to the end of its schedule. {level} intervals: by the likelihood of that "
+    "model, with what runs of one size and budget, one seed, or one method and size share.",
     "FLOPs: each method's own count, extra work included. Seconds: each method's throughput as measured here, with "
     "this code at these sizes: it says nothing about other hardware.",
 )
@@ -41,22 +41,22 @@ SPEED_UP_NOTES = (
 
 def speed_ups_table(pairs: Sequence[PairReading], refusals: Sequence[str] = ()) -> Table:
     """One row a comparison and unit: the speed-up over all runs with its interval, and how to read it."""
-    rows = [ratio_row(pair, unit) for pair in pairs for unit in UNIT_WORDS if pair.ratio(unit)]
-    notes = SPEED_UP_NOTES if rows else ()
+    rows = [_ratio_row(pair, unit) for pair in pairs for unit in UNIT_WORDS if pair.ratio(unit)]
+    notes = [note.format(level=pairs[0].level) for note in SPEED_UP_NOTES] if rows else []
     return Table("Convergence speed-ups", tuple(rows), (*notes, *[f"Not compared: {line}" for line in refusals]))
 
 
-def ratio_row(pair: PairReading, unit: str) -> dict[str, Any]:
+def _ratio_row(pair: PairReading, unit: str) -> dict[str, Any]:
     return {
-        **named(pair),
+        **_named(pair),
         "measured in": UNIT_WORDS[unit],
         "baseline needs ÷ method needs": ratio_words(pair.ratio(unit)),
-        "rests on": cell_words(pair),
+        "rests on": _cell_words(pair),
         "reading": verdict(pair, unit),
     }
 
 
-def named(pair: PairReading) -> dict[str, str]:
+def _named(pair: PairReading) -> dict[str, str]:
     from scalewright.fitting.figures.style import name_of
 
     return {"method": name_of(pair.method), "baseline": name_of(pair.baseline)}
@@ -67,7 +67,7 @@ def ratio_words(pooled: "Pooled | None") -> str:
     return "-" if pooled is None else f"{times(pooled.ratio)} {interval(pooled.low or None, pooled.high)}"
 
 
-def cell_words(pair: PairReading) -> str:
+def _cell_words(pair: PairReading) -> str:
     pooled = pair.ratio("tokens")
     if pooled is None:
         return "-"
@@ -86,7 +86,7 @@ def verdict(pair: PairReading, unit: str) -> str:
 
 def losses_table(pairs: Sequence[PairReading]) -> Table:
     """One row a comparison: how much lower the method's final loss is, beside the scatter of a single run."""
-    rows = [loss_row(pair) for pair in pairs]
+    rows = [_loss_row(pair) for pair in pairs]
     note = (
         "The mean over the pairs of size and budget that both have. Interval: from the scatter of runs about one model "
         "of all of them; where there is no such model, Student's t over these pairs, or within a single one over its "
@@ -96,19 +96,19 @@ def losses_table(pairs: Sequence[PairReading]) -> Table:
     return Table("Final loss at the same size and budget", tuple(rows), (note,) if rows else ())
 
 
-def loss_row(pair: PairReading) -> dict[str, Any]:
+def _loss_row(pair: PairReading) -> dict[str, Any]:
     pooled = pair.comparison.difference
     return {
-        **named(pair),
-        "change of the final loss": f"{percent(pooled.ratio - 1)} {gap_interval(pooled)}",
+        **_named(pair),
+        "change of the final loss": f"{percent(pooled.ratio - 1)} {_gap_interval(pooled)}",
         "in nats per token": f"{number(pooled.nats)} {interval(pooled.low, pooled.high)}",
-        "scatter of one run": scatter_words(pair.comparison.noise),
+        "scatter of one run": _scatter_words(pair.comparison.noise),
         "rests on": pooled.rests_on,
         "reading": loss_reading(pair),
     }
 
 
-def scatter_words(noise: float) -> str:
+def _scatter_words(noise: float) -> str:
     return "not known" if math.isnan(noise) else f"{number(100 * noise, 2)}%"
 
 
@@ -121,7 +121,7 @@ def loss_reading(pair: PairReading) -> str:
     return f"{word}, {BELOW_NOISE}" if pair.comparison.is_below_noise else word
 
 
-def gap_interval(gap: "LossDifference") -> str:
+def _gap_interval(gap: "LossDifference") -> str:
     if not math.isfinite(gap.ratio_high):
         return "(one pair: no interval)"
     return f"[{percent(gap.ratio_low - 1)}, {percent(gap.ratio_high - 1)}]"
@@ -147,7 +147,7 @@ def trend_row(pair: PairReading) -> dict[str, str]:
     joint = pair.comparison.joint
     if joint is None or pair.ratio("tokens") is None or not (joint.trends or joint.tests):
         return {}
-    row = named(pair)
+    row = _named(pair)
     for trend in joint.trends:
         row[f"times, for 10x the {trend.along}"] = f"{times(trend.factor)} {interval(trend.low or None, trend.high)}"
     for test in joint.tests:
@@ -161,12 +161,12 @@ def scale_rows(pairs: Sequence[PairReading], key: str) -> tuple[dict[str, str], 
     found = [(pair, pair.by(key)) for pair in pairs]
     if max((len(by) for _, by in found), default=0) > MOST_COLUMNS:
         return tuple(
-            {**named(pair), key: name, "speed-up": ratio_words(one)} for pair, by in found for name, one in by.items()
+            {**_named(pair), key: name, "speed-up": ratio_words(one)} for pair, by in found for name, one in by.items()
         )
-    return aligned([{**named(pair), **words(by)} for pair, by in found if by])
+    return aligned([{**_named(pair), **_words(by)} for pair, by in found if by])
 
 
-def words(pooled: "dict[str, Pooled]") -> dict[str, str]:
+def _words(pooled: "dict[str, Pooled]") -> dict[str, str]:
     return {name: ratio_words(one) for name, one in pooled.items()}
 
 
@@ -180,7 +180,7 @@ def multipliers_table(pairs: Sequence[PairReading]) -> Table:
     """One row a multiplier: how many times more of it the baseline needs, from fitted laws."""
     rows = [
         {
-            **named(pair),
+            **_named(pair),
             "of": one.kind,
             "at": one.at,
             "baseline needs": multiplier_words(one, pair.size_range),
@@ -216,12 +216,12 @@ def multiplier_words(one: "Multiplier", size_range: float) -> str:
 
 def sentence(pair: PairReading) -> str:
     """Write what a paper could print of a comparison, with what it rests on."""
-    names = named(pair)
+    names = _named(pair)
     method, baseline = names["method"], names["baseline"]
     tokens, seconds = pair.ratio("tokens"), pair.ratio("seconds")
-    base = f"{cell_words(pair)}, 95% interval"
+    base = f"{_cell_words(pair)}, {pair.level} interval"
     gap = pair.comparison.difference
-    change = f"final loss {percent(gap.ratio - 1)} {gap_interval(gap)}"
+    change = f"final loss {percent(gap.ratio - 1)} {_gap_interval(gap)}"
     if gap.resolved and pair.comparison.is_below_noise:
         change += f", {BELOW_NOISE} ({number(100 * pair.comparison.noise, 2)}%)"
     if tokens is None:
@@ -256,7 +256,7 @@ def along_table(found: "Sequence[SpeedUp]") -> Table:
             "baseline": name_of(one.baseline),
             "size": one.size,
             "budget": one.budget,
-            "speed-up": along_words(one),
+            "speed-up": _along_words(one),
         }
         for one in found
     ]
@@ -267,7 +267,7 @@ def along_table(found: "Sequence[SpeedUp]") -> Table:
     return Table("Along one training curve (un-annealed)", tuple(rows), (note,) if rows else ())
 
 
-def along_words(one: "SpeedUp") -> str:
+def _along_words(one: "SpeedUp") -> str:
     if one.censored == "upper":
         return f"at most {times(one.high)}"
     return times(one.ratio) if one.n_pairs < 2 else f"{times(one.ratio)} {interval(one.low or None, one.high)}"

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from scalewright.orchestrator.analysis.analyze import COMPUTE_LAW, FLOOR_LAW, Analysis, is_one_cell, seeds_in_words
 from scalewright.orchestrator.analysis.comparisons import DIRECTIONS, PairReading
+from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.report.comparison_tables import UNIT_WORDS
 from scalewright.orchestrator.report.forecast_tables import forecast_picture
 from scalewright.orchestrator.report.format import interval, number
 from scalewright.orchestrator.report.html import Picture, file_label
-from scalewright.orchestrator.report.law_tables import fitted_labels
+from scalewright.orchestrator.report.law_tables import fitted_labels, limits_in_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,21 +28,41 @@ N_CURVE_PARTS = 20  # of a run, over which its training loss is averaged
 
 
 def section_pictures(analysis: Analysis, section: "Place") -> tuple[Picture, ...]:
-    """Draw the figures of one section of the page, in the order of the table."""
+    """Return the figures of one section of the page, in the order of the table."""
     from scalewright.fitting.figures.gallery import FIGURES
 
     names = [name for name, entry in FIGURES.items() if entry.section == section]
-    return tuple(picture for name in names for picture in READERS.get(name, partial(plain_picture, name))(analysis))
+    return tuple(picture for name in names for picture in _entry_pictures(name, analysis))
+
+
+def _entry_pictures(name: str, analysis: Analysis) -> tuple[Picture, ...]:
+    """Return the pictures that one line of the table gives for an analysis; none where there is nothing to draw."""
+    return READERS.get(name, partial(plain_picture, name))(analysis)
+
+
+def page_pictures(analysis: Analysis, names: Sequence[str] = ()) -> tuple[Picture, ...]:
+    """Return the pictures of the page, in its order; with names (of the table, or of a picture) these alone.
+
+    Raises UserError for a name that draws nothing here.
+    """
+    from scalewright.fitting.figures.gallery import FIGURES
+
+    found = [(name, one) for name, entry in FIGURES.items() if entry.section for one in _entry_pictures(name, analysis)]
+    there = list(dict.fromkeys(known for name, one in found for known in (name, one.name)))
+    for name in names:
+        if name not in there:
+            raise UserError(f"no figure {name!r} of {analysis.experiment}; these can be drawn: {', '.join(there)}")
+    return tuple(one for name, one in found if not names or {name, one.name} & set(names))
 
 
 def plain_picture(name: str, analysis: Analysis) -> tuple[Picture, ...]:
-    """Draw a figure from what its line of the table takes out of an analysis."""
+    """Return a figure of what its line of the table takes out of an analysis."""
     from scalewright.fitting.figures.gallery import FIGURES
 
     entry = FIGURES[name]
     assert entry.inputs is not None, name
     given = entry.inputs(analysis)
-    return () if given is None else (Picture(name, entry(**given), entry.caption),)
+    return () if given is None else (Picture(name, partial(entry, **given), entry.caption),)
 
 
 def compute_picture(analysis: Analysis) -> tuple[Picture, ...]:
@@ -58,9 +79,9 @@ def compute_picture(analysis: Analysis) -> tuple[Picture, ...]:
     if minima is not None:
         points = points.assign(on_frontier=points["on_frontier"] & ~points["label"].isin(minima["label"]))
     drawn = "Bands: 95% interval of a single run." if len(bands) <= MOST_BANDS else "Bands are left out."
-    note = f"{seed_words(analysis)} {drawn}" if bands else seed_words(analysis)
+    note = f"{_seed_words(analysis)} {drawn}" if bands else _seed_words(analysis)
     diverged = analysis.runs[analysis.runs["diverged"].fillna(False).astype(bool)].dropna(subset=["flops"])
-    figure = FIGURES["loss-against-compute"](points, bands, minima=minima, diverged=diverged, note=note)
+    figure = partial(FIGURES["loss-against-compute"], points, bands, minima=minima, diverged=diverged, note=note)
     fitted_to = (
         "the crosses, the minima of the isoFLOP parabolas"
         if by_parabola
@@ -89,8 +110,8 @@ def compute_bands(analysis: Analysis) -> "dict[str, Band]":
             continue
         x = np.geomspace(*result.range["flops"], N_CURVE_POINTS)
         band, gamma = result.predict(flops=x, new_run=True), result.params["alpha"]
-        floor = f"E {parameter_in_legend(result.params['E'], 3)}, " if law == FLOOR_LAW else ""
-        words = f"{name_of(label)}: {floor}γ {parameter_in_legend(gamma, 2)}, n = {result.n}"
+        floor = f"E {_parameter_in_legend(result.params['E'], 3)}, " if law == FLOOR_LAW else ""
+        words = f"{name_of(label)}: {floor}γ {_parameter_in_legend(gamma, 2)}, n = {result.n}"
         bands[label] = Band(x, band.value, band.low, band.high, words)
     return bands
 
@@ -102,11 +123,11 @@ def compute_law(analysis: Analysis) -> str:
     return FLOOR_LAW if bounded and all(bounded) else COMPUTE_LAW
 
 
-def parameter_in_legend(one: "Parameter", digits: int) -> str:
+def _parameter_in_legend(one: "Parameter", digits: int) -> str:
     low = None if one.one_sided in ("upper", "none") else one.low
     high = None if one.one_sided in ("lower", "none") else one.high
     value = f"= {number(one.value, digits)} " if one.one_sided is None else ""
-    return f"{value}{interval(low, high, digits)}"
+    return f"{value}{interval(low, high, digits)}{one.limit_words}"
 
 
 def frontier_picture(fits: "Mapping[str, tuple[FitResult, float]]", past: float) -> Picture:
@@ -118,27 +139,28 @@ def frontier_picture(fits: "Mapping[str, tuple[FitResult, float]]", past: float)
     from scalewright.fitting.figures.style import name_of
     from scalewright.fitting.frontier import exponents, frontier
 
+    level = 100 * next(iter(fits.values()))[0].level
     params: dict[str, Band] = {}
     tokens: dict[str, Band] = {}
     for label, (result, flops) in fits.items():
         found, powers = frontier(result, np.geomspace(flops / 100, flops * past, N_CURVE_POINTS)), exponents(result)
-        told = ", ".join(f"{name} = {number(powers[name].value)} {interval_of(powers[name])}" for name in "ab")
-        words = f"{name_of(label)}: {told}"
+        told = ", ".join(f"{name} = {number(powers[name].value)} {_interval_of(powers[name])}" for name in "ab")
+        words = f"{name_of(label)}: {told}{limits_in_words(result)}"
         for drawn, band in ((params, found.n_params), (tokens, found.n_tokens)):
             drawn[label] = Band(found.flops, band.value, band.low, band.high, words, flops)
     note = (
-        "N* grows as C^a, D* as C^b. Bands: 95% intervals; wide ones run out of the panel. "
+        f"N* grows as C^a, D* as C^b. Bands: {level:.4g}% intervals; wide ones run out of the panel. "
         f"Dashed: past the largest compute that was run, up to {past:g} times it."
     )
     caption = "Compute-optimal parameters and tokens of the fitted laws."
-    return Picture("compute-optimal", FIGURES["compute-optimal"](params, tokens, note=note), caption)
+    return Picture("compute-optimal", partial(FIGURES["compute-optimal"], params, tokens, note=note), caption)
 
 
-def interval_of(parameter: "Parameter") -> str:
+def _interval_of(parameter: "Parameter") -> str:
     return interval(parameter.low, parameter.high) if parameter.one_sided is None else ""
 
 
-def seed_words(analysis: Analysis) -> str:
+def _seed_words(analysis: Analysis) -> str:
     return f"{seeds_in_words(analysis.points.frame).capitalize()}."
 
 
@@ -151,13 +173,13 @@ def tokens_picture(analysis: Analysis) -> tuple[Picture, ...]:
     level = level_of(points["n_tokens"].to_numpy(float))
     if points.assign(level=level).groupby(["label", "size"])["level"].nunique().max() < 2:
         return ()
-    words = seed_words(analysis)
+    words = _seed_words(analysis)
     if " to " in words or "seeds a" in words:
         words = f"{words} Points: means over seeds. Bars: their whole range."
     caption = (
         "Final loss against training tokens at each size; every point is a run trained to the end of its schedule."
     )
-    return (Picture("loss-against-tokens", FIGURES["loss-against-tokens"](points, note=words), caption),)
+    return (Picture("loss-against-tokens", partial(FIGURES["loss-against-tokens"], points, note=words), caption),)
 
 
 def isoflop_pictures(analysis: Analysis) -> tuple[Picture, ...]:
@@ -171,18 +193,21 @@ def isoflop_pictures(analysis: Analysis) -> tuple[Picture, ...]:
     for label in labels:
         own = analysis.points.of(label)
         points = own.frame.assign(flops_budget=flop_levels(own.column("flops")))
-        figure = FIGURES["isoflop-profiles"](
-            points, fit_optimum(own, "isoflop").parabolas(), note=f"{name_of(label)}, {len(points)} runs."
+        figure = partial(
+            FIGURES["isoflop-profiles"],
+            points,
+            fit_optimum(own, "isoflop").parabolas(),
+            note=f"{name_of(label)}, {len(points)} runs.",
         )
         caption = f"{name_of(label)}: loss at equal compute, and the parabola whose minimum is the optimal size."
         pictures.append(Picture(f"isoflop-profiles-{file_label(label)}", figure, caption))
     return tuple(pictures)
 
 
-def speed_up_pictures(analysis: Analysis) -> tuple[Picture, ...]:
+def _speed_up_pictures(analysis: Analysis) -> tuple[Picture, ...]:
     if not any(pair.ratio("tokens") for pair in analysis.comparisons):
         return ()
-    return (draw_pairs(analysis.comparisons, "speed-ups", seed_words(analysis)),)
+    return (_draw_pairs(analysis.comparisons, "speed-ups", _seed_words(analysis)),)
 
 
 def variants(analysis: Analysis) -> list[PairReading]:
@@ -206,8 +231,8 @@ def ablation_pictures(analysis: Analysis) -> tuple[Picture, ...]:
     rows = pd.DataFrame(
         [{"label": label, "nats": one.nats, "low": one.low, "high": one.high, "n": n} for label, one, n in found]
     )
-    note = f"{seed_words(analysis)} Bars: 95% interval of the difference from the base, one variant at a time."
-    figure = FIGURES["ablation"](rows, base=pairs[0].baseline, note=note)
+    note = f"{_seed_words(analysis)} Bars: 95% interval of the difference from the base, one variant at a time."
+    figure = partial(FIGURES["ablation"], rows, base=pairs[0].baseline, note=note)
     caption = f"Final loss of each variant minus that of {name_of(pairs[0].baseline)}; below 0 the variant is better."
     return (Picture("ablation", figure, caption),)
 
@@ -215,17 +240,17 @@ def ablation_pictures(analysis: Analysis) -> tuple[Picture, ...]:
 def pair_picture(pair: PairReading) -> Picture:
     """Draw one comparison alone; its name carries the labels."""
     name = f"compare-{file_label(pair.method)}.over.{file_label(pair.baseline)}"
-    return draw_pairs([pair], name, "")
+    return _draw_pairs([pair], name, "")
 
 
-def draw_pairs(pairs: Sequence[PairReading], name: str, words: str) -> Picture:
+def _draw_pairs(pairs: Sequence[PairReading], name: str, words: str) -> Picture:
     from scalewright.fitting.figures.gallery import FIGURES
 
     note = (
-        "Large: all sizes and budgets, bar: 95% interval. Small: one size at one budget; hollow: extrapolated.\n"
-        f"A ratio of 1 means no difference. {words}"
+        f"Large: all sizes and budgets, bar: {pairs[0].level} interval. Small: one size at one budget; "
+        f"hollow: extrapolated.\nA ratio of 1 means no difference. {words}"
     )
-    figure = FIGURES["speed-ups"](*speed_up_frames(pairs), note=note.strip())
+    figure = partial(FIGURES["speed-ups"], *speed_up_frames(pairs), note=note.strip())
     caption = "What the baseline needs to reach the method's final loss, over what the method used to reach it."
     return Picture(name, figure, caption)
 
@@ -264,7 +289,7 @@ def curve_pictures(analysis: Analysis) -> tuple[Picture, ...]:
         note = f"Means over twentieths of each run. {note}"
     if frame is None:
         return ()
-    figure = FIGURES["training-curves"](frame, what=what, note=note)
+    figure = partial(FIGURES["training-curves"], frame, what=what, note=note)
     return (Picture("training-curves", figure, f"{what.capitalize()} along training, one line a run."),)
 
 
@@ -290,7 +315,7 @@ def logged(analysis: Analysis) -> "pd.DataFrame | None":
     return means[means["part"] > 1].assign(final=means["part"] == N_CURVE_PARTS)
 
 
-def forecast_pictures(analysis: Analysis) -> tuple[Picture, ...]:
+def _forecast_pictures(analysis: Analysis) -> tuple[Picture, ...]:
     import pandas as pd
 
     told = [one.rows for one in (analysis.held_out, analysis.to_come) if one is not None]
@@ -298,11 +323,11 @@ def forecast_pictures(analysis: Analysis) -> tuple[Picture, ...]:
 
 
 READERS: dict[str, Callable[[Analysis], tuple[Picture, ...]]] = {
-    "speed-ups": speed_up_pictures,
+    "speed-ups": _speed_up_pictures,
     "loss-against-tokens": tokens_picture,
     "loss-against-compute": compute_picture,
     "isoflop-profiles": isoflop_pictures,
     "ablation": ablation_pictures,
-    "forecast": forecast_pictures,
+    "forecast": _forecast_pictures,
     "training-curves": curve_pictures,
 }

@@ -4,8 +4,9 @@ import base64
 import io
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
+        """The keys of the first row, which all rows share."""
         return list(self.rows[0]) if self.rows else []
 
     @property
@@ -40,11 +42,16 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawn figure with the words that stand under it."""
+    """A figure, drawn when it is looked at, with the words that stand under it."""
 
     name: str
-    figure: "Figure"
+    draw: "Callable[[], Figure]"
     caption: str
+
+    @cached_property
+    def figure(self) -> "Figure":
+        """The drawn figure."""
+        return self.draw()
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,7 @@ class Section:
 
     @property
     def is_empty(self) -> bool:
+        """Whether there is nothing to show, so that the section is left out."""
         return not (self.text or self.tables or self.pictures)
 
 
@@ -90,7 +98,7 @@ def write_report(report: Report, folder: Path) -> Path:
         write_picture(picture.figure, folder, picture.name)
         encoded[picture.name] = base64.b64encode((folder / f"{picture.name}.png").read_bytes()).decode()
     page = folder / "index.html"
-    write_bytes(page, render(report, encoded).encode(), durable=False)
+    write_bytes(page, _render(report, encoded).encode(), durable=False)
     return page
 
 
@@ -112,11 +120,11 @@ def file_label(label: str) -> str:
     Letters, digits and dashes stay; any other character becomes its word (else its code) between underscores, of which
     the last of a name is left out. No two labels become the same name.
     """
-    words = (c if c.isascii() and (c.isalnum() or c == "-") else f"_{character_word(c)}_" for c in label)
+    words = (c if c.isascii() and (c.isalnum() or c == "-") else f"_{_character_word(c)}_" for c in label)
     return "".join(words).removesuffix("_")
 
 
-def character_word(character: str) -> str:
+def _character_word(character: str) -> str:
     return CHARACTER_WORDS.get(character, f"u{ord(character):x}")
 
 
@@ -124,12 +132,12 @@ def write_picture(figure: "Figure", folder: Path, name: str) -> tuple[Path, Path
     """Write one figure as PNG and SVG, the same bytes each time, and return both paths."""
     make_folder(folder)
     png, svg = folder / f"{name}.png", folder / f"{name}.svg"
-    write_bytes(png, saved(figure, format="png", dpi=PNG_DPI, metadata={"Software": None}), durable=False)
-    write_bytes(svg, saved(figure, format="svg", metadata={"Date": None, "Creator": None}), durable=False)
+    write_bytes(png, _saved(figure, format="png", dpi=PNG_DPI, metadata={"Software": None}), durable=False)
+    write_bytes(svg, _saved(figure, format="svg", metadata={"Date": None, "Creator": None}), durable=False)
     return png, svg
 
 
-def saved(figure: "Figure", **options: Any) -> bytes:
+def _saved(figure: "Figure", **options: Any) -> bytes:
     import matplotlib as mpl
 
     buffer = io.BytesIO()
@@ -138,7 +146,7 @@ def saved(figure: "Figure", **options: Any) -> bytes:
     return buffer.getvalue()
 
 
-def render(report: Report, encoded: Mapping[str, str]) -> str:
+def _render(report: Report, encoded: Mapping[str, str]) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from scalewright.orchestrator.report.tables import cell

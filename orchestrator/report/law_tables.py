@@ -28,7 +28,7 @@ def laws_table(analysis: Analysis) -> Table:
         rows.append(
             {
                 "method": name_of(label),
-                "runs": runs_of(analysis, label),
+                "runs": _runs_of(analysis, label),
                 "γ in L = K·C^−γ": parameter_words(power, "alpha"),
                 "loss falls per doubling of compute": doubling_words(power),
                 "floor E of L(C)": parameter_words(floor, "E"),
@@ -37,15 +37,16 @@ def laws_table(analysis: Analysis) -> Table:
                 "β (tokens)": parameter_words(full, "beta"),
             }
         )
-    return Table("Laws", tuple(rows), tuple(law_notes(analysis)))
+    return Table("Laws", tuple(rows), tuple(_law_notes(analysis)))
 
 
 def fitted_labels(analysis: Analysis) -> list[str]:
+    """Return the methods that any law could be fitted to, in the order of the page."""
     fitted = {fit.label for fit in analysis.fits if fit.result is not None}
     return [label for label in analysis.labels if label in fitted]
 
 
-def runs_of(analysis: Analysis, label: str) -> str:
+def _runs_of(analysis: Analysis, label: str) -> str:
     own = analysis.points.frame[analysis.points.frame["label"] == label]
     n_all = int((analysis.runs["label"] == label).sum())
     seeds = seeds_in_words(own)
@@ -62,13 +63,19 @@ def parameter_words(fit: LawFit, name: str) -> str:
 
 
 def estimate_words(parameter: "Parameter") -> str:
+    """Write a parameter with its interval; only the interval where it is one-sided or very wide."""
     ends = {"lower": (parameter.low, None), "upper": (None, parameter.high), "none": (None, None)}
     low, high = ends.get(parameter.one_sided or "", (parameter.low, parameter.high))
-    words = interval(low, high)
+    words = interval(low, high) + parameter.limit_words
     if parameter.one_sided:
         return words
     weak = parameter.low > 0 and parameter.high > WEAK_RATIO * parameter.low
     return f"weak: within {words}" if weak else f"{number(parameter.value)} {words}"
+
+
+def limits_in_words(result: "FitResult") -> str:
+    """Name the parameters whose optimum lies at an end of their range: `, E at its limit`; nothing where none does."""
+    return "".join(f", {name} at its limit" for name, one in result.params.items() if one.at_limit)
 
 
 def doubling_words(fit: LawFit) -> str:
@@ -80,11 +87,11 @@ def doubling_words(fit: LawFit) -> str:
     return f"{number(value)}% {interval(low, high, unit='%')}"
 
 
-def law_notes(analysis: Analysis) -> list[str]:
-    return ([law_words(), *identified_words(analysis)] if fitted_labels(analysis) else []) + refusal_words(analysis)
+def _law_notes(analysis: Analysis) -> list[str]:
+    return ([_law_words(), *_identified_words(analysis)] if fitted_labels(analysis) else []) + refusal_words(analysis)
 
 
-def law_words() -> str:
+def _law_words() -> str:
     from scalewright.fitting.optimum import FLOP_LEVEL
 
     return (
@@ -96,7 +103,7 @@ def law_words() -> str:
     )
 
 
-def identified_words(analysis: Analysis) -> list[str]:
+def _identified_words(analysis: Analysis) -> list[str]:
     open_ended = open_parameters(analysis)
     if not open_ended:
         return []
@@ -141,7 +148,7 @@ def open_parameters(analysis: Analysis) -> list[str]:
 
 def fits_table(analysis: Analysis) -> Table:
     """Every stored fit with its certificate: what was minimised, whether the optimum is one, what scatter is left."""
-    rows = [fit_row(fit, fit.result) for fit in analysis.fits if fit.result is not None]
+    rows = [_fit_row(fit, fit.result) for fit in analysis.fits if fit.result is not None]
     note = (
         "Starts: how many seeds of the search found the best optimum. Scatter: of a run's log loss about its law. "
         "N: parameters without embedding and head; C: the FLOP count stored with each run. Each fit is in the database "
@@ -150,7 +157,7 @@ def fits_table(analysis: Analysis) -> Table:
     return Table("", tuple(rows), (note,) if rows else ())
 
 
-def fit_row(fit: LawFit, result: "FitResult") -> dict[str, Any]:
+def _fit_row(fit: LawFit, result: "FitResult") -> dict[str, Any]:
     from scalewright.fitting.figures.style import name_of
 
     certificate = result.certificate
@@ -181,32 +188,33 @@ def exclusions_table(analysis: Analysis) -> Table:
 
 def runs_table(analysis: Analysis) -> Table:
     """Every run with what was planned and what was measured."""
-    rows = [run_row(run) for _, run in analysis.runs.iterrows()]
+    rows = [_run_row(run) for _, run in analysis.runs.iterrows()]
     return Table("Runs", tuple(rows))
 
 
-def run_row(run: "pd.Series[Any]") -> dict[str, Any]:
+def _run_row(run: "pd.Series[Any]") -> dict[str, Any]:
     return {
         "run": str(run["run_id"])[:8],
         "method": run["label"],
         "size": run["size"],
-        "N": whole(run["n_params"]),
+        "N": _whole(run["n_params"]),
         "budget": run["budget"],
-        "tokens": whole(run["n_tokens"]),
-        "seed": whole(run["seed"]),
+        "tokens": _whole(run["n_tokens"]),
+        "seed": _whole(run["seed"]),
         "peak lr": number(float(run["lr_peak"])),
         "loss (nats/token)": number(float(run["loss_nats"]), 4),
         "bits/byte": number(float(run["bits_per_byte"]), 4),
-        "tokens/s": whole(run["tokens_per_s"]),
+        "tokens/s": _whole(run["tokens_per_s"]),
         "state": run["state"],
     }
 
 
-def whole(value: Any) -> str:
+def _whole(value: Any) -> str:
     return "-" if value is None or value != value else f"{round(float(value)):,}"
 
 
 def excluded_words(analysis: Analysis) -> Sequence[str]:
+    """Say how many runs did not enter the fits, one line a reason."""
     reasons: dict[str, int] = {}
     for exclusion in analysis.points.excluded:
         reasons[exclusion.reason] = reasons.get(exclusion.reason, 0) + 1

@@ -36,10 +36,12 @@ class FinalLoss:
 
     @property
     def perplexity(self) -> float:
+        """exp(loss in nats a token)."""
         return math.exp(self.loss_nats)
 
     @property
     def name(self) -> str:
+        """The method as figures and tables write it."""
         from scalewright.fitting.figures.style import name_of
 
         return name_of(self.label)
@@ -62,7 +64,7 @@ def final_losses(analysis: Analysis) -> list[FinalLoss]:
     for (size, budget, label), runs in ordered.groupby(["_size", "_budget", "label"], sort=False):
         n_tokens = float(runs["n_tokens"].median())
         pair = pairs.get(str(label))
-        found = difference_of(pair, f"cell {size} {budget}")
+        found = _difference_of(pair, f"cell {size} {budget}")
         base = name_of(pair.baseline) if pair is not None and found is not None else None
         words = budget_words(str(budget), n_tokens)
         n_params, loss = float(runs["n_params"].median()), float(runs["loss_nats"].mean())
@@ -70,7 +72,7 @@ def final_losses(analysis: Analysis) -> list[FinalLoss]:
     return rows
 
 
-def difference_of(pair: PairReading | None, scope: str) -> "LossDifference | None":
+def _difference_of(pair: PairReading | None, scope: str) -> "LossDifference | None":
     return None if pair is None else next((d for d in pair.comparison.differences if d.scope == scope), None)
 
 

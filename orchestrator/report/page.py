@@ -51,7 +51,7 @@ def report_experiment(study: Study, experiment: str, *, compare: tuple[tuple[str
     path = write_report(report, folder)
     record_pictures(study, analysis, report, folder)
     pasted = write_tables(final_losses(analysis), folder)
-    files = (*(folder / f"{picture.name}.png" for picture in pictures_of(report)), *pasted, path)
+    files = (*(folder / f"{picture.name}.png" for picture in _pictures_of(report)), *pasted, path)
     page = Page(headline_tables(analysis), headline_lines(analysis), files, path)
     write_page(page, key)
     return page
@@ -63,7 +63,7 @@ def headline_tables(analysis: Analysis) -> tuple[Table, ...]:
         return (finals_table(analysis),)
     pairs = analysis.comparisons
     first = () if any(pair.ratio("tokens") for pair in pairs) else (multipliers_table(pairs),)
-    found = (*first, pairs_table(analysis), losses_table(pairs), laws_table(analysis))
+    found = (*first, _pairs_table(analysis), losses_table(pairs), laws_table(analysis))
     return tuple(table for table in found if table.rows or table.notes)
 
 
@@ -72,7 +72,7 @@ def headline_lines(analysis: Analysis) -> tuple[str, ...]:
     return (*lead(analysis), *excluded_words(analysis), *cautions(analysis))
 
 
-def pairs_table(analysis: Analysis) -> Table:
+def _pairs_table(analysis: Analysis) -> Table:
     return speed_ups_table(analysis.comparisons, analysis.refusals)
 
 
@@ -94,13 +94,13 @@ def record_pictures(study: Study, analysis: Analysis, report: Report, folder: Pa
 
     database = open_database(study.database, create=False)
     inputs = [("frame", "final_losses"), *[("fit", fit.fit_id) for fit in analysis.fits if fit.fit_id]]
-    for picture in pictures_of(report):
+    for picture in _pictures_of(report):
         png = folder / f"{picture.name}.png"
         content = hashlib.sha256(png.read_bytes()).hexdigest()
         record_figure(database, picture.name, str(png), inputs, experiment=analysis.experiment, content_hash=content)
 
 
-def pictures_of(report: Report) -> list[Picture]:
+def _pictures_of(report: Report) -> list[Picture]:
     return [picture for section in report.sections for picture in section.pictures]
 
 
@@ -114,11 +114,11 @@ def build_report(analysis: Analysis) -> Report:
         section(analysis, "fits", "How the laws were fitted", (fits_table(analysis),)),
         *forecast_sections(analysis),
         section(analysis, "layers", "What each layer does"),
-        section(analysis, "runs", "Every run", run_tables(analysis), text=excluded_words(analysis)),
+        section(analysis, "runs", "Every run", _run_tables(analysis), text=excluded_words(analysis)),
     )
     return Report(
         f"Scaling laws of {analysis.experiment}" if fitted_labels(analysis) else analysis.experiment,
-        facts=facts(analysis),
+        facts=_facts(analysis),
         lead=lead(analysis),
         warnings=tuple(cautions(analysis)),
         sections=tuple(one for one in sections if not one.is_empty),
@@ -139,7 +139,7 @@ def answer_sections(analysis: Analysis) -> tuple[Section, ...]:
             analysis,
             "speed-ups",
             "Does the method help, and by how much?" if pairs else "How low does each method end?",
-            (*first, pairs_table(analysis), losses_table(pairs)),
+            (*first, _pairs_table(analysis), losses_table(pairs)),
         ),
         section(
             analysis,
@@ -178,12 +178,12 @@ def forecast_sections(analysis: Analysis) -> tuple[Section, ...]:
     return (section(analysis, "forecast", "What larger runs are expected to give", tuple(tables), text=text),)
 
 
-def run_tables(analysis: Analysis) -> tuple[Table, ...]:
+def _run_tables(analysis: Analysis) -> tuple[Table, ...]:
     excluded = exclusions_table(analysis)
     return (excluded, runs_table(analysis)) if excluded.rows else (runs_table(analysis),)
 
 
-def facts(analysis: Analysis) -> tuple[str, ...]:
+def _facts(analysis: Analysis) -> tuple[str, ...]:
     points, runs = analysis.points.frame, analysis.runs
     tokens = (short_count(float(end)) for end in (points["n_tokens"].min(), points["n_tokens"].max()))
     return (

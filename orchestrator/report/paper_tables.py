@@ -24,16 +24,16 @@ LATEX_SPECIAL = {
 
 def bold_rows(rows: Sequence[FinalLoss]) -> frozenset[FinalLoss]:
     """Return the lowest loss of each size and budget, where its interval says that it is below the baseline's."""
-    lowest = (min(cell, key=lambda row: row.loss_nats) for _, cell in cells(rows))
+    lowest = (min(cell, key=lambda row: row.loss_nats) for _, cell in _cells(rows))
     return frozenset(row for row in lowest if row.difference is not None and row.difference.high < 0)
 
 
-def cells(rows: Iterable[FinalLoss]) -> Iterable[tuple[tuple[str, str], list[FinalLoss]]]:
+def _cells(rows: Iterable[FinalLoss]) -> Iterable[tuple[tuple[str, str], list[FinalLoss]]]:
     for key, group in groupby(rows, key=lambda row: (row.size, row.budget)):
         yield key, list(group)
 
 
-def words_of(row: FinalLoss) -> list[str]:
+def _words_of(row: FinalLoss) -> list[str]:
     difference = "-" if row.difference is None else nats_words(row.difference)
     numbers = [number(row.loss_nats, 4), number(row.perplexity, 4)]
     return [row.size, row.budget, row.name, str(row.n_runs), *numbers, difference]
@@ -51,10 +51,10 @@ def latex(rows: Sequence[FinalLoss]) -> str:
     """Write a table of booktabs, one block a size and budget; it wants \\usepackage{booktabs} alone."""
     bold = bold_rows(rows)
     blocks = []
-    for _, cell in cells(rows):
+    for _, cell in _cells(rows):
         lines = []
         for row in cell:
-            words = [latex_text(word) for word in words_of(row)]
+            words = [latex_text(word) for word in _words_of(row)]
             words[4:6] = [rf"\textbf{{{word}}}" if row in bold else word for word in words[4:6]]
             lines.append(" & ".join(words) + r" \\")
         blocks.append("\n".join(lines))
@@ -70,14 +70,15 @@ def latex(rows: Sequence[FinalLoss]) -> str:
 
 
 def latex_text(text: str) -> str:
+    """Escape what LaTeX would take for a command."""
     return re.sub(r"[\\~^−×&%$#_{}]", lambda found: LATEX_SPECIAL[found.group()], text)
 
 
-def markdown(rows: Sequence[FinalLoss]) -> str:
+def _markdown(rows: Sequence[FinalLoss]) -> str:
     bold = bold_rows(rows)
     lines = [list(HEADER), ["---"] * 3 + ["---:"] * 4]
     for row in rows:
-        words = [word.replace("|", r"\|") for word in words_of(row)]
+        words = [word.replace("|", r"\|") for word in _words_of(row)]
         words[4:6] = [f"**{word}**" if row in bold else word for word in words[4:6]]
         lines.append(words)
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -105,7 +106,7 @@ class PaperFormat:
 
 FORMATS = {
     "latex": PaperFormat("tex", latex),
-    "markdown": PaperFormat("md", markdown),
+    "markdown": PaperFormat("md", _markdown),
     "csv": PaperFormat("csv", comma_separated),
 }
 
@@ -120,6 +121,7 @@ def read_formats(text: str) -> tuple[str, ...]:
 
 
 def paths_of(folder: Path, formats: Iterable[str] = FORMATS) -> tuple[Path, ...]:
+    """Return where the tables of a folder are written, one path a format."""
     return tuple(folder / f"{NAME}.{FORMATS[name].suffix}" for name in formats)
 
 

@@ -70,7 +70,7 @@ def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def differences(db: Database, first: str, second: str) -> list[dict[str, Any]]:
     """Return what differs between two runs, in what identifies them and in what was measured."""
-    left, right = (comparable(frames.run_record(db, run_id)) for run_id in (first, second))
+    left, right = (_comparable(frames.run_record(db, run_id)) for run_id in (first, second))
     keys = [*left, *(key for key in right if key not in left)]
     return [
         {"what": key, first: left.get(key), second: right.get(key)}
@@ -85,7 +85,7 @@ def same(left: Any, right: Any) -> bool:
     return bool(both_missing or left == right)
 
 
-def comparable(row: Mapping[str, Any]) -> dict[str, Any]:
+def _comparable(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**dict(flatten(json.loads(row["spec"]))), **{f"result.{name}": row[name] for name in RESULTS}}
 
 
@@ -104,7 +104,7 @@ def page_lines(db: Database, page: Mapping[str, Any], metric: str) -> Iterator[s
     yield "\nattempts" if page["attempts"] else "\nno attempt yet"
     for row in page["attempts"]:
         yield "  " + "  ".join(
-            f"{name} {written(row[name])}" for name in ATTEMPT if known(row[name]) and row[name] != ""
+            f"{name} {written(row[name])}" for name in ATTEMPT if _known(row[name]) and row[name] != ""
         )
     for row in page["evaluations"]:
         final = "  final" if row["final"] else ""
@@ -112,23 +112,23 @@ def page_lines(db: Database, page: Mapping[str, Any], metric: str) -> Iterator[s
     for note in page["notes"]:
         yield f"note {time.strftime('%Y-%m-%d %H:%M', time.localtime(note['time']))}  {note['text']}"
     yield ""
-    yield from plotted(db, str(page["run_id"]), metric)
+    yield from _plotted(db, str(page["run_id"]), metric)
 
 
-def plotted(db: Database, run_id: str, metric: str) -> Iterator[str]:
+def _plotted(db: Database, run_id: str, metric: str) -> Iterator[str]:
     try:
         yield f"{metric}\n{curve_plot(db, [run_id], metric)}"
     except DbError as missing:
         yield str(missing)
 
 
-def known(value: Any) -> bool:
+def _known(value: Any) -> bool:
     return value is not None and value == value
 
 
 def written(value: Any) -> str:
     """Write a value for a person."""
-    if not known(value):
+    if not _known(value):
         return "-"
     if isinstance(value, float):
         return (

@@ -59,7 +59,7 @@ def print_table(rows: Sequence[Row], title: str = "") -> None:
     columns = [first, *(Column.of(name, [row.get(name) for row in rows], room_for(first, width)) for name in names[1:])]
     lines = [title] if title else []
     for block in blocks(columns, width):
-        lines += ["", *block_lines(block, len(rows))]
+        lines += ["", *_block_lines(block, len(rows))]
     sys.stdout.write("\n".join([*lines, ""]) + "\n")
 
 
@@ -114,12 +114,14 @@ class Column:
 
     @classmethod
     def of(cls, name: str, values: Sequence[Any], most: int = WIDEST) -> "Column":
+        """Make a column of values, wrapped at `most` characters; all numbers stand on the right."""
         texts = [printable(cell(value)) for value in values]
         cells = [[text] if len(text) <= most else wrapped(text, most) for text in texts]
         width = max(map(cell_width, [printable(str(name)), *(line for lines in cells for line in lines)]))
-        return cls(printable(str(name)), cells, width, all(value is None or is_number(value) for value in values))
+        return cls(printable(str(name)), cells, width, all(value is None or _is_number(value) for value in values))
 
     def line(self, text: str) -> str:
+        """Fill a text with spaces up to the column's width."""
         gap = " " * (self.width - cell_width(text))
         return gap + text if self.is_numeric else text + gap
 
@@ -135,16 +137,16 @@ def blocks(columns: Sequence[Column], width: int | None) -> list[list[Column]]:
     return found
 
 
-def block_lines(columns: Sequence[Column], n_rows: int) -> Iterator[str]:
-    yield joined([column.line(column.name) for column in columns])
+def _block_lines(columns: Sequence[Column], n_rows: int) -> Iterator[str]:
+    yield _joined([column.line(column.name) for column in columns])
     yield "─" * (sum(column.width for column in columns) + GAP * (len(columns) - 1))
     for row in range(n_rows):
         for n in range(max(len(column.cells[row]) for column in columns)):
             parts = [column.cells[row][n] if n < len(column.cells[row]) else "" for column in columns]
-            yield joined([column.line(part) for column, part in zip(columns, parts, strict=True)])
+            yield _joined([column.line(part) for column, part in zip(columns, parts, strict=True)])
 
 
-def joined(parts: Sequence[str]) -> str:
+def _joined(parts: Sequence[str]) -> str:
     return (" " * GAP).join(parts).rstrip()
 
 
@@ -153,11 +155,11 @@ def cell_width(text: str) -> int:
     return len(text) if text.isascii() else sum(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
-def large(value: float) -> str:
+def _large(value: float) -> str:
     return f"-{short_count(-value)}" if value < 0 else short_count(value)
 
 
-def is_number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -168,7 +170,7 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        return f"{value:,}" if abs(value) < 10_000_000 else large(value)
+        return f"{value:,}" if abs(value) < 10_000_000 else _large(value)
     if isinstance(value, float):
-        return large(value) if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
+        return _large(value) if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
     return str(value)

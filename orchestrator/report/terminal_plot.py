@@ -9,25 +9,25 @@ Curve = tuple[Sequence[float], Sequence[float]]
 
 def plot(curves: Mapping[str, Curve], *, width: int = 72, height: int = 14, x_name: str = "step") -> str:
     """Draw curves, (x, y) by name, into lines of text; points that are not finite are left out and counted."""
-    points = {name: finite_points(curve) for name, curve in curves.items()}
+    points = {name: _finite_points(curve) for name, curve in curves.items()}
     every = [point for curve in points.values() for point in curve]
     if not every:
         return "no finite value to plot"
     low_x, high_x = bounds([x for x, _ in every])
     low_y, high_y = bounds([y for _, y in every])
     canvas = [[" "] * width for _ in range(height)]
-    for curve, mark in zip(points.values(), cycle(len(points)), strict=True):
+    for curve, mark in zip(points.values(), _cycle(len(points)), strict=True):
         for x, y in curve:
             column = round((x - low_x) / (high_x - low_x) * (width - 1))
             row = round((high_y - y) / (high_y - low_y) * (height - 1))
             canvas[row][column] = mark
     n_left_out = sum(len(curve[0]) for curve in curves.values()) - len(every)
     return "\n".join(
-        [*framed(canvas, low_y, high_y), footer(width, low_x, high_x, x_name), *legend(points, n_left_out)]
+        [*framed(canvas, low_y, high_y), _footer(width, low_x, high_x, x_name), *_legend(points, n_left_out)]
     )
 
 
-def finite_points(curve: Curve) -> list[tuple[float, float]]:
+def _finite_points(curve: Curve) -> list[tuple[float, float]]:
     return [(x, y) for x, y in zip(*curve, strict=True) if math.isfinite(x) and math.isfinite(y)]
 
 
@@ -37,7 +37,7 @@ def bounds(values: Sequence[float]) -> tuple[float, float]:
     return (low, high) if high > low else (low - 0.5, low + 0.5)
 
 
-def cycle(n: int) -> list[str]:
+def _cycle(n: int) -> list[str]:
     return [MARKS[i % len(MARKS)] for i in range(n)]
 
 
@@ -48,11 +48,11 @@ def framed(canvas: Sequence[Sequence[str]], low: float, high: float) -> list[str
     return [f"{f'{labels[i]:.4g}' if i in labels else '':>10} │{''.join(line)}" for i, line in enumerate(canvas)]
 
 
-def footer(width: int, low: float, high: float, name: str) -> str:
+def _footer(width: int, low: float, high: float, name: str) -> str:
     ends = f"{low:,.0f}", f"{high:,.0f} {name}"
     return f"{'':>10} └{'─' * width}\n{'':>12}{ends[0]}{ends[1]:>{width - len(ends[0])}}"
 
 
-def legend(points: Mapping[str, Sequence[object]], n_left_out: int) -> list[str]:
-    named = [f"{'':>12}{mark} {name}" for name, mark in zip(points, cycle(len(points)), strict=True)]
+def _legend(points: Mapping[str, Sequence[object]], n_left_out: int) -> list[str]:
+    named = [f"{'':>12}{mark} {name}" for name, mark in zip(points, _cycle(len(points)), strict=True)]
     return named + ([f"{'':>12}{n_left_out} points are not finite"] if n_left_out else [])

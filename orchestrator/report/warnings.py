@@ -31,7 +31,7 @@ def ended(analysis: Analysis) -> "pd.DataFrame":
     return analysis.runs[analysis.runs["state"].isin(["completed", "diverged"])]
 
 
-def left_out(analysis: Analysis) -> str:
+def _left_out(analysis: Analysis) -> str:
     diverged = int(analysis.runs["diverged"].fillna(False).astype(bool).sum())
     if not diverged:
         return ""
@@ -41,13 +41,13 @@ def left_out(analysis: Analysis) -> str:
     )
 
 
-def not_finished(analysis: Analysis) -> str:
+def _not_finished(analysis: Analysis) -> str:
     waiting = analysis.runs[~analysis.runs["state"].isin(ENDED)]
     states = [f"{n} {state}" for state, n in waiting["state"].value_counts().items()]
     return f"Not every run has ended ({', '.join(states)}): what is missing may change the picture." if states else ""
 
 
-def single_seed(analysis: Analysis) -> str:
+def _single_seed(analysis: Analysis) -> str:
     seeds = analysis.points.frame.groupby(CELL)["seed"].nunique()
     alone = int((seeds == 1).sum())
     if (seeds == 0).all():
@@ -65,7 +65,7 @@ def single_seed(analysis: Analysis) -> str:
     )
 
 
-def one_learning_rate(analysis: Analysis) -> str:
+def _one_learning_rate(analysis: Analysis) -> str:
     from scalewright.fitting.curve import budget_keys, size_keys
     from scalewright.fitting.figures.style import in_order, name_of
 
@@ -100,12 +100,24 @@ def mixed_settings(analysis: Analysis) -> str:
     )
 
 
-def not_annealed(analysis: Analysis) -> str:
+def _settings_between(analysis: Analysis) -> str:
+    """What two methods of a comparison differ in besides themselves."""
+    from scalewright.fitting.figures.style import name_of
+
+    found = [
+        f"{name_of(pair.method)} and {name_of(pair.baseline)} in {listed(words)}"
+        for pair in analysis.comparisons
+        if (words := [one.words for one in pair.comparison.settings if one.within is None])
+    ]
+    return f"Methods were also trained differently: {'; '.join(found)}." if found else ""
+
+
+def _not_annealed(analysis: Analysis) -> str:
     n = sum(exclusion.reason == "not annealed" for exclusion in analysis.points.excluded)
     return f"{counted(n, 'run')} ended before the learning rate had decayed and did not enter." if n else ""
 
 
-def few_steps(analysis: Analysis) -> str:
+def _few_steps(analysis: Analysis) -> str:
     points = analysis.runs[analysis.runs["state"] == "completed"]
     if points["batch_tokens"].isna().all():
         return ""
@@ -115,7 +127,7 @@ def few_steps(analysis: Analysis) -> str:
     return f"The shortest runs took {round(steps.min())} optimiser steps: below {FEWEST_STEPS}, sizes can swap places."
 
 
-def different_machines(analysis: Analysis) -> str:
+def _different_machines(analysis: Analysis) -> str:
     kinds = ended(analysis)[["device", "threads"]].dropna(how="all").drop_duplicates()
     if len(kinds) <= 1:
         return ""
@@ -158,7 +170,7 @@ def sizes_inverted(analysis: Analysis) -> str:
     )
 
 
-def small_scale(analysis: Analysis) -> str:
+def _small_scale(analysis: Analysis) -> str:
     points = analysis.points.frame
     ratio = points["n_tokens"] / points["n_params"]
     sizes = span(*(short_count(float(end)) for end in (points["n_params"].min(), points["n_params"].max())))
@@ -170,16 +182,17 @@ def small_scale(analysis: Analysis) -> str:
 
 
 CHECKS: dict[str, Callable[[Analysis], str]] = {
-    "diverged": left_out,
-    "unfinished": not_finished,
+    "diverged": _left_out,
+    "unfinished": _not_finished,
     "advised": lambda analysis: analysis.advised,
-    "single seed": single_seed,
-    "learning rate": one_learning_rate,
+    "single seed": _single_seed,
+    "learning rate": _one_learning_rate,
     "mixed settings": mixed_settings,
-    "un-annealed": not_annealed,
-    "few steps": few_steps,
+    "settings between": _settings_between,
+    "un-annealed": _not_annealed,
+    "few steps": _few_steps,
     "sizes inverted": sizes_inverted,
     "busy machine": busy_machine,
-    "machines": different_machines,
-    "scale": small_scale,
+    "machines": _different_machines,
+    "scale": _small_scale,
 }

@@ -22,12 +22,12 @@ def job_place(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return {"cluster", "job_id", "restart", "array_task"} of this job; array_task is None outside an array."""
     env = os.environ if environment is None else environment
     if "SLURM_JOB_ID" in env:
-        return slurm_place(env)
+        return _slurm_place(env)
     job_id = env.get("SUBMITIT_LOCAL_JOB_ID") or str(os.getpid())
     return {"cluster": f"local:{socket.gethostname()}", "job_id": job_id, "restart": 0, "array_task": None}
 
 
-def slurm_place(env: Mapping[str, str]) -> dict[str, Any]:
+def _slurm_place(env: Mapping[str, str]) -> dict[str, Any]:
     task = env.get("SLURM_ARRAY_TASK_ID")
     return {
         "cluster": env.get("SLURM_CLUSTER_NAME", "slurm"),

@@ -55,11 +55,13 @@ class ImportReceipt:
     notes: list[str] = field(default_factory=list)
 
     def summary(self) -> dict[str, Any]:
+        """Return what `--json` prints."""
         refused = [{"line": line, "reason": reason} for line, reason in self.refused]
         counts = {"n_new": self.n_new, "n_existing": self.n_existing}
         return {"experiment": self.name, **counts, "refused": refused, "notes": self.notes}
 
     def sentence(self) -> str:
+        """Say how many runs are new, in one line."""
         return f"{self.name}: {self.n_new} new runs, {self.n_existing} were there already"
 
     def raise_if_refused(self) -> None:
@@ -195,7 +197,7 @@ def read_row(cells: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
         if name in REQUIRED and not str("" if raw is None else raw).strip():
             raise ValueError(f"no {column}")
         if name in REQUIRED or not is_nothing(raw):
-            values[name] = read_cell(name, column, raw, asked.units.get(name))
+            values[name] = _read_cell(name, column, raw, asked.units.get(name))
     if "n_tokens" not in values and asked.tokens_from_flops and "flops" in values:
         values["n_tokens"] = TOKEN_RULES[asked.tokens_from_flops](values)
     if "n_tokens" not in values:
@@ -208,7 +210,7 @@ def read_row(cells: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
     return values
 
 
-def read_cell(name: str, column: str, raw: Any, unit: str | None) -> Any:
+def _read_cell(name: str, column: str, raw: Any, unit: str | None) -> Any:
     if name in WORDS:
         return str(raw).strip()
     if name in AMOUNTS:
@@ -296,7 +298,7 @@ def points_of(rows: Sequence[Measured]) -> list[Point]:
         seen[content] += 1
         identity = {"source": "import", "rows": [dict(row.values) for row in group], "copy": seen[content]}
         run_id = hashlib.sha256(to_json(identity).encode()).hexdigest()[:RUN_ID_CHARACTERS]
-        points.append(point_of(run_id, identity, group))
+        points.append(_point_of(run_id, identity, group))
     return points
 
 
@@ -316,7 +318,7 @@ def groups_of(rows: Sequence[Measured]) -> list[list[Measured]]:
     ]
 
 
-def point_of(run_id: str, identity: Mapping[str, Any], group: Sequence[Measured]) -> Point:
+def _point_of(run_id: str, identity: Mapping[str, Any], group: Sequence[Measured]) -> Point:
     last = group[-1].values
     method, gate = last.get("method", METHOD), last.get("gate", "none")
     flops_per_token = last["flops"] / last["n_tokens"] if "flops" in last else 6.0 * last["n_params"]
@@ -324,6 +326,8 @@ def point_of(run_id: str, identity: Mapping[str, Any], group: Sequence[Measured]
         "method": method,
         "gate": gate,
         "n_params": last["n_params"],
+        "width": int(last["width"]) if "width" in last else None,
+        "depth": int(last["depth"]) if "depth" in last else None,
         "n_params_total": last.get("n_params_total", last["n_params"]),
         "n_tokens_planned": last["n_tokens"],
         "unique_tokens": last.get("unique_tokens"),
@@ -338,10 +342,10 @@ def point_of(run_id: str, identity: Mapping[str, Any], group: Sequence[Measured]
     size, budget = last.get("size"), last.get("budget")
     evaluations = [evaluation_row(place, row.values, place == len(group)) for place, row in enumerate(group, 1)]
     holdout = last.get("holdout", False)
-    return Point(run_id, identity, label, columns, result_row(last), evaluations, size, budget, holdout)
+    return Point(run_id, identity, label, columns, _result_row(last), evaluations, size, budget, holdout)
 
 
-def result_row(last: Mapping[str, Any]) -> dict[str, Any]:
+def _result_row(last: Mapping[str, Any]) -> dict[str, Any]:
     tokens = {"n_tokens": last["n_tokens"], "last_tokens": last["n_tokens"]}
     loss = {"loss_nats": last["loss"], "validation_loss_nats": last["loss"], "bits_per_byte": last.get("bits_per_byte")}
     return {**tokens, **loss, "step": int(last["step"]) if "step" in last else None}

@@ -41,15 +41,16 @@ def read_doubtful_line(part: JournalPart, line: bytes, offset: int, keys: Keys, 
             return
         except (ValueError, TypeError, KeyError, AttributeError) as second:
             trouble = second
-    note_error(part, offset, line, describe(trouble))
+    note_error(part, offset, line, _describe(trouble))
 
 
 def note_error(part: JournalPart, offset: int, line: bytes, message: str) -> None:
+    """Keep a line that cannot be used, with its place in the file and its printable beginning."""
     excerpt = line[:EXCERPT_BYTES].decode("utf-8", "replace")
     part.errors.append((offset, message[:LONGEST_NAME], "".join(c if c.isprintable() else "?" for c in excerpt)))
 
 
-def describe(trouble: Exception) -> str:
+def _describe(trouble: Exception) -> str:
     if isinstance(trouble, orjson.JSONDecodeError):
         return "not a JSON object on one line"
     if isinstance(trouble, KeyError):
@@ -57,7 +58,7 @@ def describe(trouble: Exception) -> str:
     return str(trouble) or type(trouble).__name__
 
 
-def take_start(part: JournalPart, record: Mapping[str, Any], keys: Keys) -> None:
+def _take_start(part: JournalPart, record: Mapping[str, Any], keys: Keys) -> None:
     if part.n_bytes or part.n_lines:
         raise ValueError("a start record that is not the first line")
     if record["run_id"] != part.run_id:
@@ -69,8 +70,8 @@ def take_start(part: JournalPart, record: Mapping[str, Any], keys: Keys) -> None
     part.last_time = real(record.get("time"))
 
 
-def take_metrics(part: JournalPart, record: Mapping[str, Any], keys: Keys) -> None:
-    step, run, values = step_of(record), part.run, record["values"]
+def _take_metrics(part: JournalPart, record: Mapping[str, Any], keys: Keys) -> None:
+    step, run, values = _step_of(record), part.run, record["values"]
     part.metrics += [
         (run, keys[name], step, value if type(value) is float else number(value)) for name, value in values.items()
     ]
@@ -82,8 +83,8 @@ def take_metrics(part: JournalPart, record: Mapping[str, Any], keys: Keys) -> No
         part.tokens_per_s = number(values["tokens_per_s"])
 
 
-def take_layers(part: JournalPart, record: Mapping[str, Any], keys: Keys) -> None:
-    step, rows = step_of(record), []
+def _take_layers(part: JournalPart, record: Mapping[str, Any], keys: Keys) -> None:
+    step, rows = _step_of(record), []
     for name, values in record["values"].items():
         if not isinstance(values, list) or len(values) > MOST_LAYERS:
             raise ValueError(f"{name[:40]!r} is not a list of one number a layer")
@@ -94,10 +95,10 @@ def take_layers(part: JournalPart, record: Mapping[str, Any], keys: Keys) -> Non
     saw(part, record, step)
 
 
-def take_evaluation(part: JournalPart, record: Mapping[str, Any], keys: Keys) -> None:
-    step, values = step_of(record), record["values"]
+def _take_evaluation(part: JournalPart, record: Mapping[str, Any], keys: Keys) -> None:
+    step, values = _step_of(record), record["values"]
     row: dict[str, Any] = {"run": part.run}
-    row |= {"split": text_of(record.get("split", "validation")), "step": step, "attempt": part.attempt}
+    row |= {"split": _text_of(record.get("split", "validation")), "step": step, "attempt": part.attempt}
     row |= {"n_tokens": whole(record.get("tokens")), "n_tokens_evaluated": whole(record.get("n_tokens"))}
     row |= {name: number(values[name]) if name in values else None for name in ("loss_nats", "bits_per_byte")}
     row |= {name: record.get(name) is True for name in ("final", "annealed")}
@@ -105,8 +106,8 @@ def take_evaluation(part: JournalPart, record: Mapping[str, Any], keys: Keys) ->
     saw(part, record, step)
 
 
-def take_checkpoint(part: JournalPart, record: Mapping[str, Any], keys: Keys) -> None:
-    step = step_of(record)
+def _take_checkpoint(part: JournalPart, record: Mapping[str, Any], keys: Keys) -> None:
+    step = _step_of(record)
     row: dict[str, Any] = {"run": part.run, "step": step, "path": words(record["path"])}
     row["n_tokens"] = whole(record.get("tokens"))
     row |= {"bytes": whole(record.get("bytes")), "attempt": part.attempt, "time": real(record.get("time"))}
@@ -114,15 +115,15 @@ def take_checkpoint(part: JournalPart, record: Mapping[str, Any], keys: Keys) ->
     saw(part, record, step)
 
 
-def take_heartbeat(part: JournalPart, record: Mapping[str, Any], keys: Keys) -> None:
-    saw(part, record, step_of(record))
+def _take_heartbeat(part: JournalPart, record: Mapping[str, Any], keys: Keys) -> None:
+    saw(part, record, _step_of(record))
 
 
-def take_end(part: JournalPart, record: Mapping[str, Any], keys: Keys) -> None:
+def _take_end(part: JournalPart, record: Mapping[str, Any], keys: Keys) -> None:
     if not is_outcome(record["outcome"]):
         raise ValueError(f"{str(record['outcome'])[:40]!r} is not an outcome")
     check_types(record, END_TYPES)
-    step = step_of(record)
+    step = _step_of(record)
     part.end = dict(record)
     saw(part, record, step)
 
@@ -139,13 +140,13 @@ def check_types(record: Mapping[str, Any], types: Mapping[str, type]) -> None:
 
 
 READERS: dict[str, Callable[[JournalPart, Mapping[str, Any], Keys], None]] = {
-    "start": take_start,
-    "metrics": take_metrics,
-    "layers": take_layers,
-    "evaluation": take_evaluation,
-    "checkpoint": take_checkpoint,
-    "heartbeat": take_heartbeat,
-    "end": take_end,
+    "start": _take_start,
+    "metrics": _take_metrics,
+    "layers": _take_layers,
+    "evaluation": _take_evaluation,
+    "checkpoint": _take_checkpoint,
+    "heartbeat": _take_heartbeat,
+    "end": _take_end,
 }
 
 
@@ -172,7 +173,7 @@ def saw_logged_step(part: JournalPart, step: int) -> None:
         part.newest_logged_step = step
 
 
-def step_of(record: Mapping[str, Any]) -> int:
+def _step_of(record: Mapping[str, Any]) -> int:
     step = record["step"]
     if type(step) is not int or not 0 <= step < LARGEST_WHOLE:
         raise ValueError("step is not a whole number from 0 on")
@@ -195,7 +196,7 @@ def number(value: Any) -> float | None:
     return None if value == "nan" else NON_FINITE[value]
 
 
-def text_of(value: Any) -> str:
+def _text_of(value: Any) -> str:
     if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= LONGEST_NAME:
         raise ValueError(f"{str(value)[:40]!r} is not a name")
     return value

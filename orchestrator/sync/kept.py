@@ -61,7 +61,7 @@ class Word:
 KINDS: dict[str, type[Plan | Import]] = {"plan": Plan, "points": Import}
 
 
-def kept_dir(study: Study) -> Path:
+def _kept_dir(study: Study) -> Path:
     return study.root / "kept"
 
 
@@ -69,7 +69,7 @@ def keep(study: Study, record: Plan | Import) -> Path:
     """Keep a plan or an import under the hash of its content; the same again is the same file with a newer time."""
     content = orjson.dumps(record, option=orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY, default=str)
     kind = next(name for name, one in KINDS.items() if isinstance(record, one))
-    path = kept_dir(study) / f"{kind}-{hashlib.sha256(content).hexdigest()[:16]}.json.gz"
+    path = _kept_dir(study) / f"{kind}-{hashlib.sha256(content).hexdigest()[:16]}.json.gz"
     path.parent.mkdir(exist_ok=True)
     if path.exists():
         os.utime(path)
@@ -80,15 +80,15 @@ def keep(study: Study, record: Plan | Import) -> Path:
 
 def keep_word(study: Study, word: Word) -> None:
     """Keep a tag or a note in one append."""
-    kept_dir(study).mkdir(exist_ok=True)
-    with (kept_dir(study) / WORDS).open("ab") as file:
+    _kept_dir(study).mkdir(exist_ok=True)
+    with (_kept_dir(study) / WORDS).open("ab") as file:
         file.write(orjson.dumps(word, option=orjson.OPT_APPEND_NEWLINE))
 
 
 def read_kept(study: Study) -> Iterator[tuple[Path, Plan | Import | Broken]]:
     """Yield every kept plan and import, oldest first."""
-    for path in sorted(kept_dir(study).glob("*.json.gz"), key=age):
-        yield path, read_one(path)
+    for path in sorted(_kept_dir(study).glob("*.json.gz"), key=age):
+        yield path, _read_one(path)
 
 
 def age(path: Path) -> float:
@@ -99,7 +99,7 @@ def age(path: Path) -> float:
         return 0.0
 
 
-def read_one(path: Path) -> Plan | Import | Broken:
+def _read_one(path: Path) -> Plan | Import | Broken:
     kind = KINDS.get(path.name.partition("-")[0])
     if kind is None:
         return Broken(path, f"its name does not begin with {' or '.join(KINDS)}")
@@ -144,18 +144,18 @@ def restore_plans(study: Study, db: Database) -> list[str]:
 def restore_words(study: Study, db: Database) -> list[str]:
     """Tag and note runs again; return what could not be put back, a line each."""
     trouble: list[str] = []
-    path = kept_dir(study) / WORDS
+    path = _kept_dir(study) / WORDS
     if not path.exists():
         return trouble
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
-            put_word(db, parse(line, Word))
+            _put_word(db, parse(line, Word))
         except (DbError, ValueError) as error:
             trouble.append(f"{path}, line {number}: {error}")
     return trouble
 
 
-def put_word(db: Database, word: Word) -> None:
+def _put_word(db: Database, word: Word) -> None:
     if word.what == "note":
         known = notes(db, word.run_id)
         if not ((known["time"] == word.time) & (known["text"] == word.text.strip())).any():
@@ -167,7 +167,7 @@ def put_word(db: Database, word: Word) -> None:
 @contextmanager
 def restoring(study: Study, db: Database) -> Iterator[bool]:
     """Tell whether the database was lost, or is still half restored because that was killed; both mean: restore."""
-    mark = kept_dir(study) / RESTORING
+    mark = _kept_dir(study) / RESTORING
     was_lost = mark.exists() or knows_nothing(db)
     if was_lost:
         mark.parent.mkdir(exist_ok=True)

@@ -18,10 +18,10 @@ Numbered = tuple[int, Mapping[str, Any]]  # a line and its values
 
 def suspicions(rows: Sequence[Numbered]) -> list[str]:
     """Return what a person should look at before a law is fitted to these rows."""
-    return [*small_numbers(rows), *strange_flops(rows), *impossible_losses(rows), *odd_losses(rows)]
+    return [*_small_numbers(rows), *_strange_flops(rows), *_impossible_losses(rows), *odd_losses(rows)]
 
 
-def small_numbers(rows: Sequence[Numbered]) -> list[str]:
+def _small_numbers(rows: Sequence[Numbered]) -> list[str]:
     found = []
     for name, least in LEAST.items():
         values = [row[name] for _, row in rows]
@@ -33,7 +33,7 @@ def small_numbers(rows: Sequence[Numbered]) -> list[str]:
     return found
 
 
-def strange_flops(rows: Sequence[Numbered]) -> list[str]:
+def _strange_flops(rows: Sequence[Numbered]) -> list[str]:
     ratios = sorted(row["flops"] / (6 * row["n_params"] * row["n_tokens"]) for _, row in rows if "flops" in row)
     middle = ratios[len(ratios) // 2] if ratios else 1.0
     if 1 / SAME_COMPUTE < middle < SAME_COMPUTE:
@@ -41,7 +41,7 @@ def strange_flops(rows: Sequence[Numbered]) -> list[str]:
     return [f"flops are {middle:.3g} times 6 n_params n_tokens: do the three columns count in the same units?"]
 
 
-def impossible_losses(rows: Sequence[Numbered]) -> list[str]:
+def _impossible_losses(rows: Sequence[Numbered]) -> list[str]:
     lines = [line for line, row in rows if row["loss"] > LARGEST_LOSS]
     if not lines:
         return []

@@ -33,7 +33,7 @@ def read_rows(path: Path) -> Iterator[Row]:
         raise UserError(f"{path}: not readable ({trouble})") from None
 
 
-def read_csv(path: Path, delimiter: str = ",") -> Iterator[Row]:
+def _read_csv(path: Path, delimiter: str = ",") -> Iterator[Row]:
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file, delimiter=delimiter)
         names: list[str] = []
@@ -69,18 +69,18 @@ def read_cells(names: Sequence[str], cells: Sequence[str], line: int) -> Row:
     return Row(line, {name: cell for name, cell in zip(names, cells, strict=False) if name})
 
 
-def read_tsv(path: Path) -> Iterator[Row]:
-    return read_csv(path, "\t")
+def _read_tsv(path: Path) -> Iterator[Row]:
+    return _read_csv(path, "\t")
 
 
-def read_jsonl(path: Path) -> Iterator[Row]:
+def _read_jsonl(path: Path) -> Iterator[Row]:
     with path.open(encoding="utf-8-sig") as file:
         for line, text in enumerate(file, 1):
             if text.strip():
-                yield Row(line, json_object(path, line, text))
+                yield Row(line, _json_object(path, line, text))
 
 
-def json_object(path: Path, line: int, text: str) -> Mapping[str, Any]:
+def _json_object(path: Path, line: int, text: str) -> Mapping[str, Any]:
     twice: list[str] = []
 
     def keep(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def json_object(path: Path, line: int, text: str) -> Mapping[str, Any]:
     return row
 
 
-def read_parquet(path: Path) -> Iterator[Row]:
+def _read_parquet(path: Path) -> Iterator[Row]:
     import pyarrow
     import pyarrow.parquet
 
@@ -114,8 +114,8 @@ def read_parquet(path: Path) -> Iterator[Row]:
 
 SEPARATORS = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}
 READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
-    ".csv": read_csv,
-    ".tsv": read_tsv,
-    ".jsonl": read_jsonl,
-    ".parquet": read_parquet,
+    ".csv": _read_csv,
+    ".tsv": _read_tsv,
+    ".jsonl": _read_jsonl,
+    ".parquet": _read_parquet,
 }

@@ -147,7 +147,7 @@ def sync_database(db: Database, runs_dir: Path, *, wait_s: float = 0.0, anew: bo
     began, owner = time.monotonic(), Owner()
     receipt = SyncReceipt(notice=db.notice, anew=anew)
     with db.kept_open():
-        receipt.skipped = wait_for_lease(db, owner, wait_s)
+        receipt.skipped = _wait_for_lease(db, owner, wait_s)
         if not receipt.skipped:
             sync_as_holder(db, runs_dir, owner, receipt)
     receipt.n_runs = len(receipt.touched)
@@ -159,7 +159,7 @@ def sync_as_holder(db: Database, runs_dir: Path, owner: Owner, receipt: SyncRece
     """Read everything new while the lease is ours, and give it back."""
     try:
         if receipt.anew:
-            forget(db, owner)
+            _forget(db, owner)
         ingest(db, runs_dir, owner, receipt)
     except LeaseLostError as lost:
         receipt.skipped = str(lost)
@@ -167,13 +167,13 @@ def sync_as_holder(db: Database, runs_dir: Path, owner: Owner, receipt: SyncRece
         release(db, owner)
 
 
-def forget(db: Database, owner: Owner) -> None:
+def _forget(db: Database, owner: Owner) -> None:
     with db.write() as connection:
         renew(connection, owner)
         forget_measured(connection)
 
 
-def wait_for_lease(db: Database, owner: Owner, wait_s: float) -> str:
+def _wait_for_lease(db: Database, owner: Owner, wait_s: float) -> str:
     deadline = time.monotonic() + wait_s
     while (holder := acquire(db, owner)) and time.monotonic() < deadline:
         time.sleep(POLL_S)
@@ -207,6 +207,7 @@ class Unstored:
     n_rows: int = 0
 
     def add(self, part: JournalPart) -> None:
+        """Take a part and count the rows it will write."""
         self.parts.append(part)
         self.n_rows += len(part.metrics) + len(part.layers)
 
@@ -225,7 +226,7 @@ def flush(db: Database, owner: Owner, unstored: Unstored, receipt: SyncReceipt, 
         changes = [next_state(one, lambda run_id: read_run(runs_dir / run_id)) for one in fresh]
         n_changes = change_states(connection, [change for change in changes if change])
         n_changes += change_states(connection, lost_outcomes(connection, broken))
-        store_errors(connection, [error_row(one) for one in broken])
+        store_errors(connection, [_error_row(one) for one in broken])
     db.shorten_log(LONGEST_LOG)
     receipt.n_changes += n_changes
     receipt.n_rows += unstored.n_rows
@@ -242,7 +243,7 @@ def lost_outcomes(connection: Connection, broken: Sequence[Broken]) -> list[Stat
     return [StateChange(run, "unknown", lost_words(one)) for run, one in lost.items() if run not in left_alone]
 
 
-def error_row(broken: Broken) -> dict[str, Any]:
+def _error_row(broken: Broken) -> dict[str, Any]:
     place = {"run_id": broken.path.parent.name, "file": broken.path.name, "offset": 0, "excerpt": ""}
     return {**place, "message": f"not usable: {broken.why}"[:LONGEST_MESSAGE]}
 
@@ -322,7 +323,7 @@ def register(db: Database, owner: Owner, runs_dir: Path, run_ids: list[str]) -> 
     with db.write() as connection:
         renew(connection, owner)
         insert_runs(connection, rows)
-        store_errors(connection, [error_row(one) for one in broken])
+        store_errors(connection, [_error_row(one) for one in broken])
 
 
 def read_journal(found: Found, attempt: int, path: Path, offset: int, keys: MetricKeys) -> Iterator[JournalPart]:

@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 SQLITE_ENDINGS = (".sqlite", ".sqlite3", ".db")
 
 
-def write_csv(frame: "pd.DataFrame", path: Path) -> None:
+def _write_csv(frame: "pd.DataFrame", path: Path) -> None:
     frame.to_csv(path, index=False)
 
 
-def write_parquet(frame: "pd.DataFrame", path: Path) -> None:
+def _write_parquet(frame: "pd.DataFrame", path: Path) -> None:
     frame.to_parquet(path, index=False)
 
 
-def write_jsonl(frame: "pd.DataFrame", path: Path) -> None:
+def _write_jsonl(frame: "pd.DataFrame", path: Path) -> None:
     frame.to_json(path, orient="records", lines=True)
 
 
 WRITERS: dict[str, Callable[["pd.DataFrame", Path], None]] = {
-    ".csv": write_csv,
-    ".parquet": write_parquet,
-    ".jsonl": write_jsonl,
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+    ".jsonl": _write_jsonl,
 }
 
 

@@ -28,14 +28,14 @@ SQLITE = "sqlite:///"
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def tensorboard(run_dir: Path, run_id: str, options: Mapping[str, Any]) -> Any:
+def _tensorboard(run_dir: Path, run_id: str, options: Mapping[str, Any]) -> Any:
     from lightning.pytorch.loggers import TensorBoardLogger
 
     defaults = {"save_dir": str(run_dir / "mirrors"), "name": "tensorboard", "version": ""}
     return TensorBoardLogger(**(defaults | dict(options)))
 
 
-def mlflow(run_dir: Path, run_id: str, options: Mapping[str, Any]) -> Any:
+def _mlflow(run_dir: Path, run_id: str, options: Mapping[str, Any]) -> Any:
     from lightning.pytorch.loggers import MLFlowLogger
 
     place = run_dir.parent.parent.resolve()
@@ -62,7 +62,7 @@ def alone(tracking_uri: str) -> Iterator[None]:
         yield
 
 
-def wandb(run_dir: Path, run_id: str, options: Mapping[str, Any]) -> Any:
+def _wandb(run_dir: Path, run_id: str, options: Mapping[str, Any]) -> Any:
     from lightning.pytorch.loggers import WandbLogger
 
     defaults = {"project": "scalewright", "id": run_id, "save_dir": str(run_dir), "offline": True}
@@ -70,15 +70,15 @@ def wandb(run_dir: Path, run_id: str, options: Mapping[str, Any]) -> Any:
 
 
 LOGGERS: dict[str, Callable[[Path, str, Mapping[str, Any]], Any]] = {
-    "tensorboard": tensorboard,
-    "mlflow": mlflow,
-    "wandb": wandb,
+    "tensorboard": _tensorboard,
+    "mlflow": _mlflow,
+    "wandb": _wandb,
 }
 
 Record = tuple[int, dict[str, float]]
 
 
-def write_each(logger: Any, records: Sequence[Record]) -> None:
+def _write_each(logger: Any, records: Sequence[Record]) -> None:
     for step, values in records:
         logger.log_metrics(values, step=step)
 
@@ -127,16 +127,16 @@ class Mirror:
         self._thread.join(max(0.0, deadline - time.monotonic()))
         n_lost = self.n_given - self.n_written
         if not self._is_over:
-            self.complain(f"did not finish in time ({n_lost} of {self.n_given} records are missing)")
+            self._complain(f"did not finish in time ({n_lost} of {self.n_given} records are missing)")
         elif n_lost and not self._has_complained:
-            self.complain(f"was too slow: {n_lost} of {self.n_given} records are missing")
+            self._complain(f"was too slow: {n_lost} of {self.n_given} records are missing")
 
     def _work(self) -> None:
         try:
             logger = LOGGERS[self.name](self.run_dir, self.run_dir.name, self.options)
             self.made.set()
             logger.log_hyperparams(dict(self.parameters))
-            write, status = WRITERS.get(self.name, write_each), ""
+            write, status = WRITERS.get(self.name, _write_each), ""
             while not status:
                 records, status = self._take()
                 write(logger, records)
@@ -146,7 +146,7 @@ class Mirror:
                 logger.experiment.finish()  # Lightning leaves that to the end of the interpreter
         except BaseException as trouble:  # noqa: BLE001 - whatever a logger raises must not end a run
             cause = trouble.__cause__ or trouble  # Lightning calls whatever happens in TensorBoard a wrong value
-            self.complain(f"{type(cause).__name__}: {cause}")
+            self._complain(f"{type(cause).__name__}: {cause}")
         self._is_over = True
         self.made.set()
 
@@ -160,7 +160,7 @@ class Mirror:
             records.append(found)
         return records, ""
 
-    def complain(self, what: str) -> None:
+    def _complain(self, what: str) -> None:
         self._has_complained = True
         words = " ".join(what.split())
         short = words if len(words) <= LONGEST_COMPLAINT else f"{words[:LONGEST_COMPLAINT]} ..."

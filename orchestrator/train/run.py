@@ -61,19 +61,19 @@ def train(
         job = read_assignment(Path(run_dir))
         process.set_up(threads or job.settings.threads)
         saved = checkpoint.load_latest(job.run_dir, job.run_id)
-        progress = progress_from(job, saved)
+        progress = _progress_from(job, saved)
     except Exception as error:
         say_failed_at_once(Path(run_dir), code, error)
         raise
     token = new_token()
-    start = start_record(job, progress, token, code, ranks)
+    start = _start_record(job, progress, token, code, ranks)
     with Journal.open(job.run_dir, start) as own, mirrored(own, mirrors_of(job), job.spec.to_dict()) as journal:
         owner = take_ownership(job.run_dir, journal.attempt, token)
         keeper = Keeper(job, owner, journal, clock, wall_s_before=saved["progress"]["wall_s"] if saved else 0.0)
         try:
             fit(job, progress, saved, keeper, ranks)
         except (Exception, SystemExit) as error:
-            end_failed(journal, progress, clock, error)
+            _end_failed(journal, progress, clock, error)
             raise
         return conclude(progress, owner, journal, keeper)
 
@@ -113,13 +113,13 @@ def train_beside(run_dir: Path, step: int, ranks: Ranks) -> None:
     job = read_assignment(run_dir)
     process.set_up(job.settings.threads)
     saved = checkpoint.load(checkpoint.path_of(run_dir, step)) if step else None
-    progress = progress_from(job, saved)
+    progress = _progress_from(job, saved)
     model, state = build_model(job, saved), saved["optimizer"] if saved else None
     system = System(model, recipe_of(job, ranks), progress, lambda: False, optimizer_state=state, ranks=ranks)
     run_trainer(job, open_data(job), system, [Warmer(), Follower()])
 
 
-def progress_from(job: Assignment, saved: dict[str, Any] | None) -> Progress:
+def _progress_from(job: Assignment, saved: dict[str, Any] | None) -> Progress:
     monitor = Monitor.of(job.training.divergence, job.spec.n_steps)
     progress = Progress(monitor, job.spec.batch_tokens, job.spec.n_steps)
     if saved:
@@ -150,16 +150,16 @@ def say_failed_at_once(run_dir: Path, code: dict[str, Any] | None, error: Except
     last = read_run(run_dir).newest
     step, tokens = (last.step, last.tokens) if last else (0, 0)
     start = {"run_id": run_dir.name, "token": new_token(), "job": job_place(), "resume_step": step}
-    start |= {"resume_tokens": tokens, "code": code or {}, "environment": environment()}
+    start |= {"resume_tokens": tokens, "code": code or {}, "environment": _environment()}
     with Journal.open(run_dir, start) as journal:
-        journal.end("failed", step, tokens, reason=reason_of(error), error="".join(traceback.format_exception(error)))
+        journal.end("failed", step, tokens, reason=_reason_of(error), error="".join(traceback.format_exception(error)))
 
 
-def reason_of(error: BaseException) -> str:
+def _reason_of(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def start_record(
+def _start_record(
     job: Assignment, progress: Progress, token: str, code: dict[str, Any] | None, ranks: Ranks
 ) -> dict[str, Any]:
     return {
@@ -169,11 +169,11 @@ def start_record(
         "resume_step": progress.step,
         "resume_tokens": progress.tokens,
         "code": {"commit": None, "dirty": None, "snapshot": None} | (code or {}),
-        "environment": environment() | {"devices": ranks.size},
+        "environment": _environment() | {"devices": ranks.size},
     }
 
 
-def environment() -> dict[str, Any]:
+def _environment() -> dict[str, Any]:
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     return {
         "python": platform.python_version(),
@@ -186,13 +186,13 @@ def environment() -> dict[str, Any]:
     }
 
 
-def end_failed(journal: Journal, progress: Progress, clock: Clock, error: BaseException) -> None:
+def _end_failed(journal: Journal, progress: Progress, clock: Clock, error: BaseException) -> None:
     text = "".join(traceback.format_exception(error))
     journal.end(
         "failed",
         progress.step,
         progress.tokens,
-        reason=reason_of(error),
+        reason=_reason_of(error),
         error=text,
         wall_s=clock.wall_s(),
         train_wall_s=progress.train_wall_s,
@@ -215,13 +215,13 @@ def conclude(progress: Progress, owner: Ownership, journal: Journal, keeper: Kee
         train_wall_s=times["train_wall_s"],
     )
     if progress.outcome in LASTING:
-        owner.finish(done_record(owner.run_dir.name, journal.attempt, progress, times))
+        owner.finish(_done_record(owner.run_dir.name, journal.attempt, progress, times))
     why = f" ({progress.reason})" if progress.reason else ""
     say(f"{owner.run_dir.name}: {progress.outcome} at step {progress.step} of {progress.n_steps}{why}")
     return progress.outcome
 
 
-def done_record(run_id: str, attempt: int, progress: Progress, times: dict[str, float]) -> Done:
+def _done_record(run_id: str, attempt: int, progress: Progress, times: dict[str, float]) -> Done:
     return Done(
         outcome=cast(Outcome, progress.outcome),
         attempt=attempt,

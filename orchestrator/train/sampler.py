@@ -32,13 +32,13 @@ def permute(indices: np.ndarray, keys: np.ndarray, n: int) -> np.ndarray:
     """
     a = int(np.ceil(np.sqrt(n)))
     b = -(-n // a)
-    result = feistel(indices.astype(np.uint64), keys.astype(np.uint64), a, b)
+    result = _feistel(indices.astype(np.uint64), keys.astype(np.uint64), a, b)
     while (outside := result >= n).any():
-        result[outside] = feistel(result[outside], keys.astype(np.uint64)[outside], a, b)
+        result[outside] = _feistel(result[outside], keys.astype(np.uint64)[outside], a, b)
     return result.astype(np.int64)
 
 
-def feistel(values: np.ndarray, keys: np.ndarray, a: int, b: int) -> np.ndarray:
+def _feistel(values: np.ndarray, keys: np.ndarray, a: int, b: int) -> np.ndarray:
     size_a, size_b = np.uint64(a), np.uint64(b)
     left: Any = values % size_a  # numpy 1 and 2 type the sum of an array and a scalar differently
     right: Any = values // size_a
@@ -65,6 +65,7 @@ class Windows:
 
     @cached_property
     def offsets(self) -> np.ndarray:
+        """0 to context, shape (context + 1,)."""
         return np.arange(self.context + 1)  # (context+1,)
 
     def read(self, indices: np.ndarray) -> np.ndarray:

@@ -43,6 +43,7 @@ class Schedule:
         return self.final_fraction + (1 - self.final_fraction) * falling
 
     def part_after_warmup(self, tokens: float) -> float:
+        """Return how far a run is from the end of warm-up (0) to its last token (1)."""
         return (tokens - self.warmup_tokens) / max(self.n_tokens - self.warmup_tokens, 1)
 
     @property
@@ -51,11 +52,11 @@ class Schedule:
         return self.name != "constant" and (self.name != "wsd" or self.decay_tokens > 0)
 
 
-def cosine(schedule: Schedule, tokens: float) -> float:
+def _cosine(schedule: Schedule, tokens: float) -> float:
     return schedule.floor(0.5 * (1 + math.cos(math.pi * schedule.part_after_warmup(tokens))))
 
 
-def linear(schedule: Schedule, tokens: float) -> float:
+def _linear(schedule: Schedule, tokens: float) -> float:
     return schedule.floor(1 - schedule.part_after_warmup(tokens))
 
 
@@ -65,15 +66,15 @@ def wsd(schedule: Schedule, tokens: float) -> float:
     return 1.0 if decayed <= 0 else schedule.floor(1 - math.sqrt(decayed / schedule.decay_tokens))
 
 
-def constant(schedule: Schedule, tokens: float) -> float:
+def _constant(schedule: Schedule, tokens: float) -> float:
     return 1.0
 
 
 SCHEDULES: dict[str, Callable[[Schedule, float], float]] = {
-    "cosine": cosine,
-    "linear": linear,
+    "cosine": _cosine,
+    "linear": _linear,
     "wsd": wsd,
-    "constant": constant,
+    "constant": _constant,
 }
 
 

@@ -36,11 +36,13 @@ class Local(OnThisMachine):
     def cut(
         self, study: Study, work: Sequence[Work], profile: Profile, max_parallel: int | None
     ) -> Sequence[Sequence[Work]]:
+        """Balance work over the places that other local jobs of the study leave free, at least one."""
         n_free = n_free_places(study)
         n_packs = min(max_parallel or n_free, n_free)
         return balance(work, max(1, n_packs // max(profile.threads, profile.devices)))
 
     def submit(self, handover: Handover) -> int:
+        """Start one process a pack; they outlive this one."""
         chunk = launch(handover.study.jobs_dir, new_chunk(handover, self, handover.packs))
         record_jobs(handover, chunk, handover.packs)
         return len(handover.packs)
@@ -136,17 +138,17 @@ def n_places() -> int:
 
 def n_free_places(study: Study) -> int:
     """Count the cores (or GPUs) of this machine that no job of this study uses."""
-    busy = sum(bool(is_alive(job.chunk, study.jobs_dir, job.pack)) for job in jobs_of(study))
+    busy = sum(bool(is_alive(job.chunk, study.jobs_dir, job.pack)) for job in _jobs_of(study))
     return max(1, n_places() - busy)
 
 
-def jobs_of(study: Study) -> list[Job]:
+def _jobs_of(study: Study) -> list[Job]:
     return [Job(chunk, pack) for chunk in EXECUTOR.chunks(study.jobs_dir) for pack in chunk.packs]
 
 
 def pause_jobs(study: Study, wait_s: float = PAUSE_S) -> int:
     """Ask this machine's jobs of a study to end at a checkpoint and wait until they have; return how many."""
-    alive = [job for job in jobs_of(study) if is_alive(job.chunk, study.jobs_dir, job.pack)]
+    alive = [job for job in _jobs_of(study) if is_alive(job.chunk, study.jobs_dir, job.pack)]
     EXECUTOR.end(study.jobs_dir, alive, now=False)
     deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline and any(is_alive(job.chunk, study.jobs_dir, job.pack) for job in alive):

@@ -182,7 +182,7 @@ def test_a_hanging_job_ends_itself_and_its_run_goes_on(fleet):
     assert one.wait_until_over() == ["completed"]
     assert len(read_run(one.dir(0)).attempts) == 2
     log = "".join(path.read_text() for path in one.study.jobs_dir.glob("*/logs/*_log.err"))
-    assert "no sign of life" in log and "in misbehave" in log
+    assert "no sign of life" in log and "in _misbehave" in log
 
 
 def test_the_notification_command_runs_once_when_the_last_job_is_over(fleet, tmp_path):

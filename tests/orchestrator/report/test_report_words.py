@@ -106,7 +106,7 @@ def small_report() -> Report:
     figure = Figure(figsize=(2, 2))
     figure.subplots().plot([1, 2], [1, 2])
     table = Table("T", ({"name": "<b>", "value": "1.2× [1, 2]"}, {"name": "x & y", "value": "-"}), ("a note",))
-    section = Section("s", "Section", ("text",), (table,), (Picture("line", figure, "a line"),))
+    section = Section("s", "Section", ("text",), (table,), (Picture("line", lambda: figure, "a line"),))
     return Report("Title <1>", ("fact",), ("lead",), ("careful",), (section,))
 
 

@@ -122,6 +122,14 @@ def test_a_best_rate_at_the_end_of_its_sweep_is_said_and_more_rates_train_only_w
     assert {run["lr_peak"] for run in more["runs"] if run["to_do"]} == {0.3}
 
 
+def test_what_the_grid_leaves_out_is_not_swept(study, say):
+    (study / "experiments.yaml").write_text(YAML + "exclude: [{method: angpt, size: l}]\nwhen: budget == '8k'\n")
+    sweep = planned(say)
+    assert {(run["label"], run["size"], run["budget"]) for run in sweep["runs"]} == {
+        ("gpt+", "s", "4k"), ("gpt+", "l", "4k"), ("angpt", "s", "4k")}  # fmt: skip
+    assert "goes on with 16 runs" in sweep["notes"][0]
+
+
 @pytest.mark.parametrize(
     "change,said",
     [

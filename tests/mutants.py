@@ -41,6 +41,7 @@ SYNC = ("tests/db/test_sync_rules.py", "tests/db/test_sync_order.py", "tests/db/
 STORE = ("tests/db/test_store.py", "tests/db/test_frames.py", *QUICK)
 ANALYSIS = (ORCHESTRATOR + "analysis/test_analyze_pairs.py", ORCHESTRATOR + "cli/test_analysing_verbs.py")
 WORDS = (ORCHESTRATOR + "report/test_report_words.py", ORCHESTRATOR + "report/test_tables.py", ANALYSIS[0])
+CONSTRAINTS = "tests/models/test_constraints.py"
 MODELS = ("tests/models/test_spec.py", "tests/models/test_derived_facts.py", "tests/models/test_straight_line.py")
 
 
@@ -121,14 +122,14 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "fitting/at_compute.py": fitting("at_compute"),
     "models/count.py": (MODELS[0], "tests/models/test_counted_flops.py", MODELS[1]),
     "models/inits.py": ("tests/contracts/test_every_init_is_its_rule.py", *MODELS),
-    "models/constraints.py": ("tests/models/test_constraints.py",),
+    "models/constraints.py": (CONSTRAINTS,),
     "models/gating.py": ("tests/models/test_method_options.py", *MODELS),
     "models/wiring.py": MODELS,
     "models/joins.py": MODELS[2:],
     "models/norms.py": MODELS[2:],
     "models/gates.py": ("tests/models/test_method_options.py", *MODELS[2:]),
-    "models/methods/angpt.py": MODELS[1:],
-    "models/methods/ngpt.py": MODELS[1:],
+    "models/methods/angpt.py": (CONSTRAINTS, *MODELS[1:]),
+    "models/methods/ngpt.py": (CONSTRAINTS, *MODELS[1:]),
 }
 
 OTHER_OPERATOR: dict[type[ast.AST], type[ast.AST]] = {

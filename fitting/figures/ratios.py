@@ -12,9 +12,9 @@ from scalewright.fitting.figures.style import (
     FAINT,
     footnote,
     name_of,
-    new_figure,
     plain,
     row_names,
+    rows_figure,
     rows_height,
     style_of,
     styled,
@@ -33,12 +33,13 @@ def speed_ups(pooled: pd.DataFrame, cells: pd.DataFrame, *, title: str = "", not
     """
     rows = list(pooled.itertuples(index=False))
     names = row_names(_row_name(row) for row in rows)
-    figure = new_figure(9.0, 1.5 + max(rows_height(names, gap=0.26), 0.84))
+    told = row_names(_interval_words(row) for row in rows)
+    figure = rows_figure(9.0, 1.5 + max(rows_height(names, told, gap=0.26), 0.84))
     axes = figure.subplots()
     for place, row in enumerate(rows):
         _draw_cells(axes, place, cells[_matches(cells, row.method, row.baseline, row.unit)], str(row.method))
         _draw_pooled(axes, place, row)
-    finish(axes, rows, names, [*pooled["ratio"], *pooled["low"], *pooled["high"], *cells["ratio"]])
+    finish(axes, names, told, [*pooled["ratio"], *pooled["low"], *pooled["high"], *cells["ratio"]])
     axes.set_title(title or "Convergence speed-up of a method over its baseline")
     footnote(figure, note)
     return figure
@@ -69,8 +70,8 @@ def _draw_pooled(axes: Axes, place: int, row: object) -> None:
     axes.plot([ratio], [place], marker=style.marker, color=style.colour, markersize=8)
 
 
-def finish(axes: Axes, rows: Sequence[object], names: Sequence[str], values: Iterable[float]) -> None:
-    """Set limits that hold every finite value and 1, name the rows, and print each interval at the right edge."""
+def finish(axes: Axes, names: Sequence[str], told: Sequence[str], values: Iterable[float]) -> None:
+    """Set limits that hold every finite value and 1, name the rows, and write each row's words at the right edge."""
     finite = [value for value in values if value is not None and math.isfinite(value) and value > 0]
     low, high = min([*finite, 0.9]) / 1.08, max([*finite, 1.1]) * 1.08
     axes.set_xscale("log")
@@ -80,12 +81,12 @@ def finish(axes: Axes, rows: Sequence[object], names: Sequence[str], values: Ite
     axes.xaxis.set_minor_locator(NullLocator())
     axes.axvspan(low, 1.0, color=FAINT, alpha=0.35, linewidth=0, zorder=0)
     axes.axvline(1.0, color="#555555", linewidth=1)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_yticks(range(len(rows)), names, fontsize=9)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_yticks(range(len(names)), names, fontsize=9)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("times less needed by the method (grey: the method needs more)")
     right = axes.secondary_yaxis("right")
-    right.set_yticks(range(len(rows)), [_interval_words(row) for row in rows], fontsize=9)
+    right.set_yticks(range(len(names)), told, fontsize=9)
     right.tick_params(length=0)
     right.spines["right"].set_visible(False)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from scalewright.fitting.cells import DifferingSetting, differing_settings
 from scalewright.fitting.curve import budget_keys, scatter, size_keys
 from scalewright.fitting.difference import LossDifference, loss_differences
 from scalewright.fitting.errors import CurveError, FittingError
@@ -30,7 +31,8 @@ class Comparison:
     `joint` is one model of all runs; from it come `pooled`, the speed-up in three units (scopes "pooled", "size ..",
     "budget ..", "new size"), and the intervals of `differences` of the final loss (also by cell). `speedups` are those
     of single cells, each from one curve, in both directions; `multipliers` (compute, data, parameters) come from laws;
-    `sharing` says whether exponents were shared. `sentence` is what a paper could print, `warnings` what it must admit.
+    `sharing` says whether exponents were shared; `settings` is what else runs of one size and budget differ in.
+    `sentence` is what a paper could print, `warnings` what it must admit.
     """
 
     method: str
@@ -47,6 +49,7 @@ class Comparison:
     warnings: tuple[str, ...]
     data_hash: str
     joint: JointComparison | None = field(default=None, repr=False, compare=False)
+    settings: tuple[DifferingSetting, ...] = ()
 
     @property
     def difference(self) -> LossDifference:
@@ -125,14 +128,16 @@ def compare(
     pooled, no_unit = _all_pooled(joint)
     multipliers, sharing, refused = _all_multipliers(pair, method, baseline, pooled, level)
     noise, df = scatter(pair.frame)
-    warnings = [*_design_warnings(pair, method, baseline), *_edge_warnings(edges), *_exclusion_warnings(checked)]
+    settings = differing_settings(pair.frame, method, baseline)
+    warnings = [*_settings_warnings(settings, method, baseline), *_design_warnings(pair, method, baseline)]
+    warnings += [*_edge_warnings(edges), *_exclusion_warnings(checked)]
     warnings += dict.fromkeys(w for cell in cells for w in cell.warnings if " left out: " in w)
     warnings += [*_hardware_warnings(pair), *_noise_warnings(differences[0], noise, df)]
     warnings += [*no_joint, *_scale_warnings(joint), *dict.fromkeys([*missing, *no_unit]), *refused]
     sentence = _sentence(method, baseline, differences[0], pooled, pair, level)
     return Comparison(
         method, baseline, level, len(pair), differences, cells, pooled, multipliers, sharing, noise, sentence,
-        tuple(warnings), pair.data_hash(), joint,
+        tuple(warnings), pair.data_hash(), joint, settings,
     )  # fmt: skip
 
 
@@ -222,6 +227,18 @@ def _design_warnings(pair: Points, method: str, baseline: str) -> list[str]:
     if seeds < FEW:
         notes.append(f"{max(seeds, 1)} seed{'s' if seeds > 1 else ''}: seed noise is poorly known")
     return notes
+
+
+def _settings_warnings(settings: tuple[DifferingSetting, ...], method: str, baseline: str) -> list[str]:
+    """Say what besides the methods differs between runs that are compared, or taken for seeds of each other."""
+    between = [one.words for one in settings if one.within is None]
+    both = f"{method} and {baseline} also differ in {', '.join(between)}: what separates them is of all these together"
+    return [both] * bool(between) + [
+        f"runs of {one.within} of one size and budget differ in {one.words} and are taken for seeds of each other:"
+        " give each value an experiment of its own"
+        for one in settings
+        if one.within is not None
+    ]
 
 
 def _edge_warnings(edges: list[str]) -> list[str]:

@@ -21,7 +21,7 @@ from scalewright.fitting.intervals import (
 from scalewright.fitting.laws import LAWS
 from scalewright.fitting.laws.interface import Law
 from scalewright.fitting.losses import total
-from scalewright.fitting.problem import APART, Problem, best_row, certify, held_at_bound, hold, solve, with_box
+from scalewright.fitting.problem import APART, Problem, best_row, certify, held_at_bound, hold, solve, widen, with_box
 from scalewright.fitting.result import Estimate, FitResult, Parameter, Provenance
 from scalewright.fitting.robust import Scores, robust_covariance
 from scalewright.fitting.settings import FitSettings
@@ -123,16 +123,15 @@ def _search(problem: Problem, law: Law, settings: FitSettings) -> tuple[Problem,
     """Solve from many seeds; where the optimum lies at an end that only says where the search began, move that end."""
     objective, n_seeds = settings.resolve(), N_SEEDS if law.is_additive else 3 * N_SEEDS
     ones = np.ones((1, len(problem.log_loss)))
+    wider = hold(problem, settings.fixed, settings.bounds)
     for _ in range(MOST_WIDENINGS):
-        held = hold(problem, settings.fixed, settings.bounds)
-        solution = solve(held, objective, held.seeds(n_seeds, APART), ones)
-        if settings.bounds or settings.fixed:
-            return held, solution
-        wider = problem.box.searched_out(solution.theta[best_row(solution)])
-        if wider is None:
+        problem = wider
+        solution = solve(problem, objective, problem.seeds(n_seeds, APART), ones)
+        below, above = problem.box.searched_out(solution.theta[best_row(solution)])
+        if not (below | above).any():
             break
-        problem = with_box(problem, wider)
-    return held, solution
+        wider = widen(problem, below, above)
+    return problem, solution
 
 
 def problem_of(points: Points, result: FitResult) -> Problem:
@@ -143,9 +142,9 @@ def problem_of(points: Points, result: FitResult) -> Problem:
 
 
 def hold_as(problem: Problem, result: FitResult) -> Problem:
-    """Hold what a fit held, in a box that reaches as far as its estimate."""
+    """Hold what a fit held, in a box that reaches past its estimate at each end that only says where a search began."""
     theta = np.linalg.solve(problem.to_raw, result.estimate.theta)
-    box = problem.box
+    box = problem.box.widened(*problem.box.open_ends)
     lower, upper = np.minimum(box.lower, theta), np.maximum(box.upper, theta)
     wide = with_box(problem, replace(box, lower=lower, upper=upper))
     return hold(wide, result.settings.fixed, result.settings.bounds)

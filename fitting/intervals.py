@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scalewright.fitting.frame import Points
 from scalewright.fitting.laws.interface import Law
 from scalewright.fitting.objectives import Objective
-from scalewright.fitting.problem import Problem, held_at_bound
+from scalewright.fitting.problem import Problem, held_at_bound, widen
 from scalewright.fitting.profile import ProfileRange, profile_range
 from scalewright.fitting.result import Parameter, open_exp
 from scalewright.fitting.robust import FEWEST_GROUPS, Robust
@@ -22,6 +22,7 @@ Params = dict[str, Parameter]
 
 FEW_RUNS = 5
 MUCH = 1.25  # times as uncertain as equal scatter would make it: worth a word
+PROFILE_WIDENINGS = 3  # an end of a range that has grown eight times is taken for infinity
 LOOSE_SE = 0.5  # standard error of a log coefficient beyond which its interval is profiled
 
 
@@ -29,6 +30,7 @@ LOOSE_SE = 0.5  # standard error of a log coefficient beyond which its interval 
 class Intervals:
     params: Params
     alternatives: Array  # (n, n_theta) of the problem: fits at the ends of profiled intervals
+    at_limit: NDArray[np.bool_]  # (n_theta,) of the problem
 
 
 def intervals_of(
@@ -51,26 +53,49 @@ def intervals_of(
         ends = None
         if settings.profile == "always" or (settings.profile == "auto" and loose[j]):
             threshold = profile_threshold(t, noise, float(stretch[j]))
-            ends = profile_range(problem, objective, theta, problem.to_raw[j], threshold)
+            ends = _profiled(problem, objective, theta, j, threshold)
             alternatives.append(ends.theta)
         params[name] = _parameter(problem, j, raw[j], t, spread[j], ends)
-    for name in np.array(problem.names)[at_limit(problem, theta)].tolist():
+    limits = at_limit(problem, theta)
+    for name in np.array(problem.names)[limits].tolist():
         params[name] = replace(params[name], at_limit=True)
-    return Intervals(params, np.concatenate(alternatives))
+    return Intervals(params, np.concatenate(alternatives), limits)
 
 
 def params_of(law: Law, found: Intervals, settings: FitSettings, theta: Array, robust: Robust, noise: Noise) -> Params:
-    """Return the parameters of the law's equation: the coordinates themselves, or what the law reports of them."""
+    """Return the parameters of the law's equation: the coordinates themselves, or what the law reports of them.
+
+    A reported parameter that moves with a coordinate at its limit has no interval.
+    """
     if law.reported is None:
         return found.params
     told, t = law.reported(theta), t_quantile(settings.level, noise.df)
     spread = np.sqrt(np.einsum("kp,pq,kq->k", told.jacobian, robust.covariance, told.jacobian).clip(min=0))
-    return {
-        name: _held(name, settings.fixed[name])
-        if name in settings.fixed
-        else Parameter(name, value, se, value - t * se, value + t * se, shift=name in law.shifts)
-        for name, value, se in zip(told.names, told.values.tolist(), spread.tolist(), strict=True)
-    }
+    params = {}
+    for name, value, se, moves in zip(told.names, told.values.tolist(), spread.tolist(), told.jacobian, strict=True):
+        limited = bool(moves[found.at_limit].any())
+        one = Parameter(name, value, se, value - t * se, value + t * se, shift=name in law.shifts)
+        params[name] = _held(name, settings.fixed[name]) if name in settings.fixed else one
+        if limited:
+            params[name] = replace(one, low=-np.inf, high=np.inf, one_sided="none", at_limit=True)
+    return params
+
+
+def _profiled(problem: Problem, objective: Objective, theta: Array, index: int, threshold: float) -> ProfileRange:
+    """Profile a reported coordinate; where an open end stops another one, move that end and profile again.
+
+    An end of the interval that still rests on the end of a range is no bound.
+    """
+    for _ in range(PROFILE_WIDENINGS + 1):
+        ends = profile_range(problem, objective, theta, problem.to_raw[index], threshold)
+        bounded = ends.theta[[end is not None for end in (ends.low, ends.high)]]
+        below, above = problem.box.searched_out(bounded)
+        if not (below | above).any():
+            return ends
+        held, problem = problem, widen(problem, below, above)
+    stopped = [np.any(held.box.searched_out(at)) for at in ends.theta]
+    low, high = (None if rests else end for rests, end in zip(stopped, (ends.low, ends.high), strict=True))
+    return ProfileRange(low, high, ends.theta)
 
 
 def _held(name: str, value: float) -> Parameter:

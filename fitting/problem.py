@@ -247,21 +247,43 @@ def _limit(problem: Problem, index: int, low: float, high: float) -> Problem:
         raise FittingError(f"{name} is positive, so it cannot be held at {high:g}")
     if np.count_nonzero(problem.to_raw[index]) > 1:
         problem = map_coordinate(problem, index, problem.to_raw[index])
-    box, is_log = problem.box, bool(problem.is_log[index])
-    floor = float(box.lower[index])
-    if is_log:
-        low, high = (max(float(np.log(value)), floor) if value > 0 else floor for value in (low, high))
-    lows, highs = box.lower.copy(), box.upper.copy()
-    lows[index], highs[index] = (low, high) if low == high else (max(low, lows[index]), min(high, highs[index]))
-    if lows[index] > highs[index]:
+    if problem.is_log[index]:
+        low, high = (float(np.log(value)) if value > 0 else -np.inf for value in (low, high))
+    return with_box(problem, _within(problem.box, name, index, (low, high)))
+
+
+def _within(box: Box, name: str, index: int, given: tuple[float, float]) -> Box:
+    """Put given ends in the place of a coordinate's own: of open ones always, of limits of the law where they bind."""
+    (low, high), width = given, float(box.upper[index] - box.lower[index])
+    lower, upper = box.lower.copy(), box.upper.copy()
+    below, above = (ends.copy() for ends in box.open_ends)
+    least = -np.inf if below[index] else lower[index]
+    if low == high:
+        low = high = max(low, least)  # a floor held at 0
+    if low > least or low == high:
+        lower[index], below[index] = low, False
+        upper[index] = max(upper[index], low + width) if above[index] else upper[index]
+    if high < upper[index] or (above[index] and np.isfinite(high)) or low == high:
+        upper[index], above[index] = high, False
+        lower[index] = min(lower[index], high - width) if below[index] else lower[index]
+    if lower[index] > upper[index]:
         raise FittingError(f"bounds of {name}: no value between them can fit these losses")
-    return with_box(problem, replace(box, lower=lows, upper=highs))
+    return replace(box, lower=lower, upper=upper, open_below=below, open_above=above)
 
 
 def with_box(problem: Problem, box: Box) -> Problem:
     """Return the same problem in another box."""
     changed: Problem = replace(problem, box=box)  # type: ignore[type-var]  # every problem is a frozen dataclass
     return changed
+
+
+def widen(problem: Problem, below: Mask, above: Mask) -> Problem:
+    """Return the same problem with these ends of its box as far again from the other end."""
+    wider = with_box(problem, problem.box.widened(below, above))
+    if not isinstance(wider, Mapped):
+        return wider
+    return replace(wider, inner=widen(wider.inner, *(ends & inner for ends, inner in zip(
+        (below, above), wider.inner.box.open_ends, strict=True))))  # fmt: skip
 
 
 def spread_out(theta: Array, value: Array, n_keep: int, apart: float = APART) -> Array:
@@ -287,4 +309,6 @@ def map_coordinate(problem: Problem, index: int, combination: Array) -> Mapped:
     lower[index], upper[index] = ends.min(axis=0).sum(), ends.max(axis=0).sum()
     matrix = np.asarray(np.linalg.inv(forward), dtype=np.float64)
     curvature = (matrix**2).T @ problem.box.curvature
-    return Mapped(problem, matrix, problem.names, Box(lower, upper, curvature))
+    others = np.arange(len(combination)) != index
+    below, above = (ends & others for ends in problem.box.open_ends)
+    return Mapped(problem, matrix, problem.names, Box(lower, upper, curvature, below, above))

@@ -55,6 +55,11 @@ class Parameter:
     at_limit: bool = False
 
     @property
+    def limit_words(self) -> str:
+        """What stands behind its interval where the optimum lies at an end of its range, else nothing."""
+        return ", at its limit" if self.at_limit else ""
+
+    @property
     def identified(self) -> bool:
         """Whether the data bound the parameter on both sides, to a factor of ten (a shift: of its exponential)."""
         narrow = self.high - self.low <= math.log(WIDEST) if self.shift else is_identified(self.low, self.high)
@@ -309,7 +314,7 @@ def interval_text(parameter: Parameter) -> str:
     }
     both = f"{parameter.low:.4g} to {parameter.high:.4g}" + ("" if parameter.identified else ", not identified")
     told = both if parameter.one_sided is None else ends[parameter.one_sided]
-    return told + (", at its limit" if parameter.at_limit else "")
+    return told + parameter.limit_words
 
 
 def parameter_line(parameter: Parameter) -> str:

@@ -46,14 +46,26 @@ class Box:
     open_below: Mask | None = None
     open_above: Mask | None = None
 
-    def searched_out(self, theta: Array) -> "Box | None":
-        """Return a box twice as wide at each open end where theta lies; None where it lies at none."""
+    @property
+    def open_ends(self) -> tuple[Mask, Mask]:
+        """Which lower and which upper ends only say where the search began, each (n_theta,)."""
+        below, above = (
+            np.zeros(len(self.lower), bool) if ends is None else ends for ends in (self.open_below, self.open_above)
+        )
+        return below, above
+
+    def searched_out(self, theta: Array) -> tuple[Mask, Mask]:
+        """Return the open ends, lower and upper, at which theta lies, or any of several (n, n_theta)."""
+        width, rows = self.upper - self.lower, theta.reshape(-1, len(self.lower))
+        below, above = self.open_ends
+        return (
+            below & (rows <= self.lower + 1e-9 * width).any(axis=0),
+            above & (rows >= self.upper - 1e-9 * width).any(axis=0),
+        )
+
+    def widened(self, below: Mask, above: Mask) -> "Box":
+        """Return a box with these ends as far again from the other end."""
         width = self.upper - self.lower
-        below, above = theta <= self.lower + 1e-9 * width, theta >= self.upper - 1e-9 * width
-        below &= np.zeros(len(theta), bool) if self.open_below is None else self.open_below
-        above &= np.zeros(len(theta), bool) if self.open_above is None else self.open_above
-        if not (below | above).any():
-            return None
         return replace(self, lower=self.lower - width * below, upper=self.upper + width * above)
 
 

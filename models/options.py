@@ -25,6 +25,7 @@ class Option:
     high: float | None = None
     optional: bool = False  # None is allowed and means: left to the surrounding rule
     per_layer: bool = False  # a list with one number a layer is allowed beside one number
+    added: bool = False  # came after runs were trained: not written at its default, so that their identity stays
 
 
 def pick(name: str, table: Mapping[str, object], what: str) -> str:
@@ -43,6 +44,11 @@ def resolve_options(table: Mapping[str, Option], given: Mapping[str, Value], whe
     return {
         name: check_value(given.get(name, option.default), option, f"{where}: {name}") for name, option in table.items()
     }
+
+
+def written(table: Mapping[str, Option], options: Options) -> Options:
+    """Return the options that a record holds: all but those `added` later that are at their default."""
+    return {name: value for name, value in options.items() if not table[name].added or value != table[name].default}
 
 
 def check_value(value: Value, option: Option, where: str) -> Value:

@@ -10,7 +10,7 @@ from scalewright.models.gating import GATES, Gate, Site, site_of, why_unsourced
 from scalewright.models.inits import INITS, Init
 from scalewright.models.methods import METHODS
 from scalewright.models.methods.method import Method
-from scalewright.models.options import Options, pick, resolve_options
+from scalewright.models.options import Options, pick, resolve_options, written
 from scalewright.models.wiring import Interior, Shape, Wiring
 
 DEFAULT_MLP_RATIO = 4  # mlp_width = 4 width for all methods, so that they are comparable at equal size
@@ -70,7 +70,11 @@ class ModelSpec:
     def to_dict(self) -> dict[str, Any]:
         """Return what determines the model, defaults included, as plain JSON values."""
         record = {item.name: getattr(self, item.name) for item in fields(self) if item.compare}
-        return {name: dict(value) if isinstance(value, dict) else value for name, value in record.items()}
+        return record | {
+            "method_options": written(self.method_record.options, self.method_options),
+            "gate_options": written(self.gate_record.options, self.gate_options),
+            "init_options": written(self.init_record.options, self.init_options),
+        }
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> ModelSpec:

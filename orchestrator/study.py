@@ -27,25 +27,31 @@ class Study:
 
     @property
     def runs_dir(self) -> Path:
+        """One folder a run, named by its id."""
         return self.root / "runs"
 
     @property
     def jobs_dir(self) -> Path:
+        """One folder a job, and records of what was started."""
         return self.root / "jobs"
 
     @property
     def data_dir(self) -> Path:
+        """Token shards, one folder a data set."""
         return self.root / "data"
 
     @property
     def figures_dir(self) -> Path:
+        """Pictures and pages, one folder an experiment."""
         return self.root / "figures"
 
     @property
     def snapshots_dir(self) -> Path:
+        """Copies of the code that jobs run, named by their content."""
         return self.root / "snapshots"
 
     def run_dir(self, run_id: str) -> Path:
+        """Where a run has its spec, journals, checkpoints and outcome."""
         return self.runs_dir / run_id
 
 

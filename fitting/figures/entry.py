@@ -16,17 +16,28 @@ class Analysed(Protocol):
     """What a figure may read of an analysis (`Analysis` of orchestrator/analysis/analyze.py says what each holds)."""
 
     @property
-    def runs(self) -> pd.DataFrame: ...
+    def runs(self) -> pd.DataFrame:
+        """Every run of the experiment, ended or not."""
+
     @property
-    def points(self) -> Points: ...
+    def points(self) -> Points:
+        """The runs that entered, with why the others did not."""
+
     @property
-    def minima(self) -> pd.DataFrame | None: ...
+    def minima(self) -> pd.DataFrame | None:
+        """The minima of isoFLOP curves, None where the grid has none."""
+
     @property
-    def evaluations(self) -> pd.DataFrame | None: ...
+    def evaluations(self) -> pd.DataFrame | None:
+        """Validation losses on the way, None where none were kept."""
+
     @property
-    def curves(self) -> pd.DataFrame | None: ...
+    def curves(self) -> pd.DataFrame | None:
+        """Training losses by step, None where none were kept."""
+
     @property
-    def layers(self) -> pd.DataFrame | None: ...
+    def layers(self) -> pd.DataFrame | None:
+        """Values of each layer by step, None where none were kept."""
 
 
 @dataclass(frozen=True)
@@ -44,4 +55,5 @@ class FigureEntry:
     inputs: Callable[[Analysed], Mapping[str, Any] | None] | None = None
 
     def __call__(self, *frames: Any, **options: Any) -> Figure:
+        """Draw it, so that an entry can stand where its function would."""
         return self.draw(*frames, **options)

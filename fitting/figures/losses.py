@@ -181,6 +181,7 @@ def spread(names: Sequence[str], n_most: int) -> list[str]:
 
 
 def sizes_in_order(points: pd.DataFrame) -> list[str]:
+    """Return the names of sizes, smallest median number of parameters first."""
     return [str(size) for size in points.groupby("size")["n_params"].median().sort_values().index]
 
 
@@ -198,6 +199,7 @@ def _draw_size(axes: Axes, points: pd.DataFrame) -> None:
 
 
 def panel_title(size: str, n_params: float) -> str:
+    """Name a size with its number of parameters, once where the name is the number."""
     named_by_it = size in {short(n_params), short(float(f"{n_params:.2g}"))}
     return f"{size} parameters" if named_by_it else f"{drawable(size)} ({short(n_params)} parameters)"
 

@@ -257,10 +257,12 @@ class PlainLogLocator(Locator):
         self.n_ticks = n_ticks
 
     def __call__(self) -> Sequence[float]:
+        """Return the ticks of what the axis shows now, in data units."""
         low, high = self.axis.get_view_interval()  # type: ignore[union-attr]
         return self.tick_values(low, high)
 
     def tick_values(self, vmin: float, vmax: float) -> list[float]:
+        """Return about `n_ticks` ticks, from linear ones where the range is under a factor of 4 or not positive."""
         low, high = sorted((vmin, vmax))
         if low <= 0 or high / low < 4:
             return list(MaxNLocator(self.n_ticks, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high))
@@ -302,6 +304,7 @@ class ScaledLocator(PlainLogLocator):
         self.scale = scale
 
     def tick_values(self, vmin: float, vmax: float) -> list[float]:
+        """Return ticks in data units that are round once divided by `scale`."""
         return [tick * self.scale for tick in super().tick_values(vmin / self.scale, vmax / self.scale)]
 
 

@@ -25,6 +25,7 @@ OPEN = f"{PAPER} leaves it open; default as in nGPT, arXiv:2410.01131"
 OPTIONS = {
     "alpha_init": Option(0.01, "step size of a sub-layer at the start (sources: 0.01, 0.05)", REVIEW, low=0.0),
     "alpha_shape": Option("vector", "one step size a channel, or one a sub-layer", OPEN, ("vector", "scalar")),
+    "logit_scale_init": Option(1.0, "factor on the logits at the start", OPEN, low=0.0, added=True),
     "alpha_abs": Option(True, "use |alpha|", OPEN),
     "learned_scales": Option("logits", "learn s on the logits alone, or also s_qk, s_u, s_z", OPEN, ("logits", "all")),
     "qk_norm": Option(True, "normalise queries and keys", f"{PAPER}, figure 5"),
@@ -87,7 +88,7 @@ def interior(shape: Shape, options: Options) -> Interior:
         alpha_abs=bool(options["alpha_abs"]),
         residual_factor=multiplier(options["residual_factor"]) if lerp and not exact else None,
         residual_factor_gradient=bool(options["residual_factor_gradient"]),
-        logit_scale=Scale(1.0, stored),
+        logit_scale=Scale(number(options, "logit_scale_init"), stored),
         final_norm="unit" if options["final_norm"] else None,
         constraint=constraint_of(options, axis_of(options)),
     )

@@ -18,6 +18,9 @@ TABLE = "arXiv:2410.01131, ablation table"
 OPTIONS = {
     "alpha_init": Option(0.05, "step size of a sub-layer at the start", "arXiv:2410.01131, section 2.6", low=0.0),
     "alpha_shape": Option("vector", "one step size a channel, or one a sub-layer", TABLE, ("vector", "scalar")),
+    "logit_scale_init": Option(
+        1.0, "factor on the logits at the start", "arXiv:2410.01131, section 2.5", low=0.0, added=True
+    ),
     "scale_shape": Option("vector", "s_qk, s_u, s_z: one a channel, or one each", TABLE, ("vector", "scalar")),
     "logit_scale_shape": Option("vector", "one logit scale a token, or one", TABLE, ("vector", "scalar")),
     "fixed_scales": Option(False, "keep s_qk = s_u = s_z = 1", TABLE),
@@ -48,7 +51,7 @@ def interior(shape: Shape, options: Options) -> Interior:
         z_scale=Scale(1.0, 1.0, kind, learned),
         z_factor=sqrt(shape.width),
         alpha=Scale(number(options, "alpha_init"), stored, shape_of(options, "alpha_shape")),
-        logit_scale=Scale(1.0, stored, shape_of(options, "logit_scale_shape")),
+        logit_scale=Scale(number(options, "logit_scale_init"), stored, shape_of(options, "logit_scale_shape")),
         final_norm=None,
         constraint=constraint_of(options, "ngpt"),
     )

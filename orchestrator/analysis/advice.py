@@ -73,6 +73,7 @@ class Advice:
 
     @property
     def run_ids(self) -> list[str]:
+        """The runs to buy, in the order in which to buy them."""
         return [one.run_id for one in self.chosen]
 
 

@@ -61,11 +61,13 @@ class Analysis:
 
     @property
     def labels(self) -> list[str]:
+        """Methods of the runs that entered, in the order in which figures and tables show them."""
         from scalewright.fitting.figures.style import in_order
 
         return in_order(self.points.frame["label"])
 
     def fit(self, law: str, label: str) -> LawFit:
+        """Return the fit of a law to a method's runs, refused or not; StopIteration where it was not asked for."""
         return next(fit for fit in self.fits if (fit.law, fit.label) == (law, label))
 
 
@@ -133,6 +135,7 @@ def analyze_frame(runs: "pd.DataFrame", experiment: str, *, compare: Sequence[tu
 
 
 def require_ended(runs: "pd.DataFrame", experiment: str) -> None:
+    """Raise UserError that says what to do next where no run has a final loss yet."""
     ended = runs["loss_nats"].notna()
     if not len(runs):
         raise UserError(f"experiment {experiment!r} has no runs; plan them with: scalewright plan experiments.yaml")

@@ -27,10 +27,12 @@ class PairReading:
 
     @property
     def method(self) -> str:
+        """Label of the method whose gain is measured."""
         return self.comparison.method
 
     @property
     def baseline(self) -> str:
+        """Label of the method that it is measured against."""
         return self.comparison.baseline
 
     @property
@@ -44,9 +46,11 @@ class PairReading:
         return found if found is not None and (found.low > 0 or math.isfinite(found.high)) else None
 
     def cells_of(self, unit: str, direction: str = DIRECTIONS[0]) -> list["SpeedUp"]:
+        """Return the speed-ups of each size and budget, in `unit` (tokens, flops or seconds)."""
         return [cell for cell in self.comparison.speedups if (cell.unit, cell.direction) == (unit, direction)]
 
     def n_extrapolated(self, direction: str = DIRECTIONS[0]) -> int:
+        """Count the sizes and budgets whose answer lies past the budgets that were run."""
         return sum(where == direction for where, _, _ in self.extrapolated)
 
     def by(self, key: str, unit: str = "tokens") -> dict[str, "Pooled"]:

@@ -60,6 +60,7 @@ class FitRequest:
             raise UserError(f"--at {wrong[0]:g}: a compute in FLOP is positive, for example 3.8e25")
 
     def rules(self) -> "PointRules":
+        """Which runs become points; a fit of all methods together still knows each point's label."""
         from scalewright.fitting.frame import PointRules
 
         return PointRules(
@@ -205,6 +206,7 @@ def _number_of(flag: str, text: str, value: str, example: str) -> float:
 
 
 def groups(points: "Points", request: FitRequest) -> list[tuple[str, "Points"]]:
+    """Return the points of each fit by its label: a single one where methods share a law's parameters."""
     from scalewright.fitting.figures.style import in_order
     from scalewright.fitting.laws import LAWS
 
@@ -216,6 +218,7 @@ def groups(points: "Points", request: FitRequest) -> list[tuple[str, "Points"]]:
 
 
 def fit_group(points: "Points", request: FitRequest) -> "FitResult":
+    """Fit the points of one label as the request says; raises FitError where they do not allow it."""
     from scalewright.fitting.fit import fit
 
     return fit(
@@ -324,6 +327,7 @@ def to_json(fitted: Fitted, request: FitRequest) -> dict[str, Any]:
 
 
 def parameter_json(parameter: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a parameter that `--json` shows of every law."""
     return {name: parameter[name] for name in ("value", "low", "high", "se", "one_sided", "interval")}
 
 

@@ -21,7 +21,10 @@ ELSEWHERE = frozenset(  # what a column of its own has, or what makes a run anot
 
 
 def with_settings(database: "Database", experiment: str, runs: "pd.DataFrame") -> "pd.DataFrame":
-    """Add a column for each further setting that differs within a method, size and budget, named after SETTING."""
+    """Add a column for each further setting that differs within a method, size and budget, named after SETTING.
+
+    Also for what differs between labels of one size and budget, except in the model: that is what a label names.
+    """
     import pandas as pd
 
     from scalewright.db import frames
@@ -33,20 +36,29 @@ def with_settings(database: "Database", experiment: str, runs: "pd.DataFrame") -
     }
     table = pd.DataFrame.from_dict(found, orient="index").reindex(runs["run_id"])
     table.index = runs.index
-    cell = [runs[name].fillna("") for name in ("label", "size", "budget")]
-    differs = [name for name in table if (table[name].groupby(cell).nunique(dropna=False) > 1).any()]
-    return runs.join(table[differs].rename(columns=lambda name: f"{SETTING}{name}"))
+    label, *cell = [runs[name].fillna("") for name in ("label", "size", "budget")]
+    differs = [
+        name
+        for name, values in table.items()
+        if _differ(values, [label, *cell]) or (not str(name).startswith("model.") and _differ(values, cell))
+    ]
+    return runs.join(table[differs].rename(columns=lambda name: f"{SETTING}{name.partition('.')[2]}"))
+
+
+def _differ(values: "pd.Series[Any]", cell: "list[pd.Series[Any]]") -> bool:
+    return bool((values.groupby(cell).nunique(dropna=False) > 1).any())
 
 
 def settings(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield (name, value as text) of what a spec says beyond ELSEWHERE; of imported points, the columns kept for it."""
+    """Yield (part.name, value as text) of what a spec says beyond ELSEWHERE; of imports, the columns kept for it."""
     if spec.get("source") == "import":
-        yield from spec["rows"][-1].get("settings", {}).items()
+        for name, value in spec["rows"][-1].get("settings", {}).items():
+            yield f"import.{name}", value
         return
     for part in ("model", "training", "data"):
         for name, value in _leaves(part, spec.get(part) or {}):
             if name not in ELSEWHERE:
-                yield name.partition(".")[2], json.dumps(value)
+                yield name, json.dumps(value)
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -96,6 +96,7 @@ def _picture(group: Group, result: "OptimumFit") -> Picture:
 
 
 def to_json(group: Group, result: "OptimumFit", fit_id: str) -> dict[str, Any]:
+    """Return the record of a group, with the keys that `fit --json` has of any law and its optima."""
     return {
         "law": result.law,
         "equation": result.equation,
@@ -114,6 +115,7 @@ def to_json(group: Group, result: "OptimumFit", fit_id: str) -> dict[str, Any]:
 
 
 def at_table(found: "Sequence[AtCompute]", title: str, notes: tuple[str, ...] = ()) -> Table:
+    """Show model, tokens and loss that are best at given compute, with intervals."""
     columns = {"n_params": 3, "n_tokens": 3, "loss_nats": 4}
     rows = [
         {

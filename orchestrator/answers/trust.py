@@ -13,6 +13,7 @@ from scalewright.orchestrator.answers.answer import Answer
 from scalewright.orchestrator.answers.groups import Group, draw, each_group, named
 from scalewright.orchestrator.report.format import interval, number, percent
 from scalewright.orchestrator.report.html import Picture, Table
+from scalewright.orchestrator.report.law_tables import limits_in_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -219,10 +220,13 @@ def profile_answer(runs: "pd.DataFrame", request: FitRequest, parameter: str) ->
     def profile_of_group(group: Group, request: FitRequest) -> Answer:
         from scalewright.fitting.profiles import profile_of
 
-        found = profile_of(group.points, fit_group(group.points, request), parameter)
+        result = fit_group(group.points, request)
+        found = profile_of(group.points, result, parameter)
         is_open = not found.low > 0 or math.isinf(found.high)
         table = Table(title, (_profile_row(group, found),), (OPEN_ENDS,) if is_open else ())
-        return Answer((table,), pictures=(_profile_picture(group, request, found),), value=_profile_json(found))
+        limit = result.params[parameter].at_limit if parameter in result.params else False
+        pictures = (_profile_picture(group, request, found, limits_in_words(result)),)
+        return Answer((table,), (), caveats(group, result), pictures, _profile_json(found) | {"at_limit": limit})
 
     title = f"Profile of {parameter} ({request.law})"
     answer = each_group(runs, request, profile_of_group)
@@ -253,9 +257,11 @@ def _profile_json(found: "ProfileOfParameter") -> dict[str, Any]:
     }
 
 
-def _profile_picture(group: Group, request: FitRequest, found: "ProfileOfParameter") -> Picture:
+def _profile_picture(group: Group, request: FitRequest, found: "ProfileOfParameter", limits: str) -> Picture:
     low = found.low if found.low > 0 else -math.inf
-    note = f"{named(group.label)}, law {request.law}, {len(group.points)} runs. Shaded: what the runs do not exclude."
+    note = (
+        f"{named(group.label)}, law {request.law}, {len(group.points)} runs{limits}. Shaded: what runs do not exclude."
+    )
     options = {"parameter": found.name, "estimate": found.estimate, "low": low, "high": found.high}
     caption = f"profile of {found.name}"
     drawn = draw("profile", group, caption, found.frame(), **options, threshold=found.threshold, note=note)

@@ -72,6 +72,7 @@ def submit_file(
 
 
 def submit_plan(plan: "Plan", study: Study, order: "Order") -> "Receipt":
+    """Submit the runs of a plan that nobody works on, and return what came of it."""
     from scalewright.db.engine import open_database
     from scalewright.orchestrator.jobs.submit import submit
 
@@ -99,6 +100,7 @@ def preview(plan: "Plan", study: Study, order: "Order") -> Iterator[str]:
 
 
 def describe(receipt: "Receipt", executor: str) -> str:
+    """Say what was submitted, how and from which code, in one line."""
     from scalewright.orchestrator.report.format import counted
 
     if receipt.submission_id is None or receipt.snapshot is None:
@@ -122,6 +124,7 @@ def next_steps(study: Study, experiment: str) -> list[str]:
 
 
 def read_progress(study: Study, experiment: str | None) -> Any:
+    """Return the frame of `db.frames.progress`; UserError where the study has no database."""
     from scalewright.db import frames
     from scalewright.db.engine import open_database
 
@@ -224,6 +227,7 @@ def run_rows(frame: Any, places: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def stop_runs(targets: Sequence[str], why: "Why", *, now: bool = False) -> str:
+    """Cancel or hold runs and say what became of them; `now` does not wait for a checkpoint."""
     from scalewright.orchestrator.cli.selection import resolve
     from scalewright.orchestrator.jobs.control import stop
     from scalewright.orchestrator.report.format import counted
@@ -242,6 +246,7 @@ def stop_runs(targets: Sequence[str], why: "Why", *, now: bool = False) -> str:
 
 
 def take_back_runs(targets: Sequence[str], states: Sequence[str]) -> str:
+    """Let cancelled or held runs be submitted again, and say how many."""
     from scalewright.orchestrator.cli.selection import resolve
     from scalewright.orchestrator.jobs.control import take_back
     from scalewright.orchestrator.report.format import counted

@@ -152,6 +152,7 @@ def ask(place: str | None, *, sync: bool = True) -> Asked:
 
 
 def find(place: str) -> Asked:
+    """Find an experiment by its YAML file, or by its name in the study of the current folder."""
     if Path(place).is_file():
         from scalewright.orchestrator.config.load import load_experiment
         from scalewright.orchestrator.plan.make import study_of

@@ -61,6 +61,7 @@ class Selector(Section):
     axes: Axes
 
     def matches(self, values: Mapping[str, Any]) -> bool:
+        """Tell whether a point has one of the wanted values on every axis that is named."""
         return all(values.get(axis) in wanted for axis, wanted in self.axes.items())
 
 

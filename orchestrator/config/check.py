@@ -33,6 +33,7 @@ def _check_name(experiment: Experiment, path: KeyPath, name: str, valid: Iterabl
 
 
 def method_path(experiment: Experiment, place: int) -> KeyPath:
+    """Return the key path of the method at `place`, as it was written: mapping, list or single name."""
     written = experiment.source.value["methods"]
     if isinstance(written, dict):
         return ("methods", list(written)[place])

@@ -206,4 +206,5 @@ class Experiment(Section):
 
     @property
     def labels(self) -> tuple[str, ...]:
+        """What methods are called in this experiment, in the order of the file."""
         return tuple(method.name for method in self.methods)

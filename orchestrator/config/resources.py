@@ -139,6 +139,7 @@ class ProfileRule(Section):
     max_params: Whole | None = None
 
     def fits(self, *, size: str, label: str, n_params: int) -> bool:
+        """Tell whether the rule holds for a run; a condition that is not given holds for all."""
         return (
             (self.sizes is None or size in self.sizes)
             and (self.methods is None or label in self.methods)
@@ -161,6 +162,7 @@ class Resources(Section):
         return next(iter(self.profiles), "default")
 
     def profile(self, name: str) -> Profile:
+        """Return a declared profile, or the plain one of a name that nobody declared."""
         return self.profiles.get(name) or Profile()
 
 

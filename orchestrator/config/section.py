@@ -21,6 +21,7 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def refuse_unknown_keys(cls, value: Any) -> Any:
+        """Refuse a key that the section does not know, with the nearest known one; nothing means all defaults."""
         if value is None:
             return {}
         if isinstance(value, BaseModel):
@@ -35,6 +36,7 @@ class Section(BaseModel):
 
 
 def read_text(value: Any) -> str:
+    """Read one line of printable text; ValueError otherwise."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"expected a text, got {describe_kind(value)}")
     if not value.isprintable():
@@ -51,6 +53,7 @@ def read_name(value: Any) -> str:
 
 
 def read_options(value: Any) -> dict[str, Any]:
+    """Read options of a method, gate or init by name: numbers and truths from their text, the rest as it is."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -79,10 +82,12 @@ def read_limit(value: Any) -> float | None:
 
 
 def one_of(*valid: str, what: str) -> Callable[[Any], str]:
+    """Return a reader that takes one of the `valid` names; `what` names it in its error."""
     return lambda value: values.choose(value, valid, what)
 
 
 def describe_kind(value: Any) -> str:
+    """Say what a value is in the words of YAML, for errors."""
     kinds = {dict: "a mapping", list: "a list", type(None): "nothing"}
     return kinds.get(type(value), values.show(value))
 

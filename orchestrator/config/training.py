@@ -31,6 +31,7 @@ class Overrides(Section):
     """Changes to a recipe: only what is written counts, the rest stays as the recipe has it."""
 
     def written(self) -> dict[str, Any]:
+        """Return the keys that the file gives, without defaults."""
         return {name: getattr(self, name) for name in self.model_fields_set}
 
 

@@ -44,10 +44,12 @@ def _is_number(text: str) -> bool:
 
 
 def read_number(value: Any) -> float:
+    """Read a number as `read_decimal` does, rounded to a double."""
     return float(read_decimal(value))
 
 
 def read_positive(value: Any) -> float:
+    """Read a number above 0; ValueError otherwise."""
     number = read_number(value)
     if number <= 0:
         raise ValueError(f"{show(value)} must be greater than 0")
@@ -55,6 +57,7 @@ def read_positive(value: Any) -> float:
 
 
 def read_not_negative(value: Any) -> float:
+    """Read a number of 0 or more; ValueError otherwise."""
     number = read_number(value)
     if number < 0:
         raise ValueError(f"{show(value)} must be 0 or more")
@@ -70,6 +73,7 @@ def read_count(value: Any) -> int:
 
 
 def read_positive_count(value: Any) -> int:
+    """Read a whole number of 1 or more; ValueError otherwise."""
     count = read_count(value)
     if count == 0:
         raise ValueError("must be at least 1, not 0")
@@ -94,6 +98,7 @@ def read_below_one(value: Any) -> float:
 
 
 def read_truth(value: Any) -> bool:
+    """Read true, false, yes, no, on or off, in any case; ValueError otherwise."""
     truth = value if isinstance(value, bool) else TRUTHS.get(str(value).lower())
     if truth is None:
         raise ValueError(f"{show(value)} is not true or false")
@@ -190,6 +195,7 @@ def guess(value: Any) -> Any:
 
 
 def show(value: Any) -> str:
+    """Quote a value for an error, on one line of at most 60 characters."""
     if value is None:
         return "an empty value"
     text = " ".join(str(value).split()) or str(value)

@@ -42,6 +42,7 @@ class YamlText:
         return value
 
     def error(self, path: Sequence[str | int], message: str) -> UserError:
+        """Make the error for a value: file, line, key path and the message."""
         where = f"{name_path(path)}: " if path else ""
         return UserError(f"{self.file}:{self.line(path)}: {where}{message}")
 
@@ -100,42 +101,43 @@ class NodeReader:
         self.n_nodes = 0
 
     def read(self, node: Any, path: KeyPath) -> Any:
+        """Return a node as plain Python and note its line; UserError for an endless alias or a key given twice."""
         self.lines.setdefault(path, node.start_mark.line + 1)
         self.n_nodes += 1
         if id(node) in self.open or self.n_nodes > MAX_NODES:
-            raise self.refuse(node, "an alias that contains itself, or too many of them")
+            raise self._refuse(node, "an alias that contains itself, or too many of them")
         self.open.append(id(node))
-        value = self.read_content(node, path)
+        value = self._read_content(node, path)
         self.open.pop()
         return value
 
-    def read_content(self, node: Any, path: KeyPath) -> Any:
+    def _read_content(self, node: Any, path: KeyPath) -> Any:
         if node.id == "scalar":
             return None if node.tag.endswith(":null") else str(node.value)
         if node.id == "sequence":
             return [self.read(item, (*path, place)) for place, item in enumerate(node.value)]
-        return self.read_mapping(node, path)
+        return self._read_mapping(node, path)
 
-    def read_mapping(self, node: Any, path: KeyPath) -> dict[str, Any]:
+    def _read_mapping(self, node: Any, path: KeyPath) -> dict[str, Any]:
         own: dict[str, Any] = {}
         for key_node, value_node in _plain_items(node):
-            if (key := self.read_key(key_node)) in own:
-                raise self.refuse(key_node, f"the key {name_path((*path, key))} is given twice")
-            self.read_item(own, key_node, value_node, path)
+            if (key := self._read_key(key_node)) in own:
+                raise self._refuse(key_node, f"the key {name_path((*path, key))} is given twice")
+            self._read_item(own, key_node, value_node, path)
         for merged in self.merged_mappings(node):
             for key_node, value_node in _plain_items(merged):
-                if self.read_key(key_node) not in own:
-                    self.read_item(own, key_node, value_node, path)
+                if self._read_key(key_node) not in own:
+                    self._read_item(own, key_node, value_node, path)
         return own
 
-    def read_item(self, own: dict[str, Any], key_node: Any, value_node: Any, path: KeyPath) -> None:
+    def _read_item(self, own: dict[str, Any], key_node: Any, value_node: Any, path: KeyPath) -> None:
         key = str(key_node.value)
         self.lines[(*path, key)] = key_node.start_mark.line + 1
         own[key] = self.read(value_node, (*path, key))
 
-    def read_key(self, node: Any) -> str:
+    def _read_key(self, node: Any) -> str:
         if node.id != "scalar":
-            raise self.refuse(node, "a key must be a plain text")
+            raise self._refuse(node, "a key must be a plain text")
         return str(node.value)
 
     def merged_mappings(self, node: Any, depth: int = 0) -> Iterator[Any]:
@@ -144,11 +146,11 @@ class NodeReader:
             if _is_merge(key_node):
                 for merged in value_node.value if value_node.id == "sequence" else [value_node]:
                     if merged.id != "mapping" or depth > MAX_MERGES:
-                        raise self.refuse(merged, "'<<' takes a mapping, or a list of mappings")
+                        raise self._refuse(merged, "'<<' takes a mapping, or a list of mappings")
                     yield merged
                     yield from self.merged_mappings(merged, depth + 1)
 
-    def refuse(self, node: Any, message: str) -> UserError:
+    def _refuse(self, node: Any, message: str) -> UserError:
         return UserError(f"{self.file}:{node.start_mark.line + 1}: {message}")
 
 

@@ -26,6 +26,7 @@ class Split:
 
     @property
     def bytes_per_token(self) -> float:
+        """UTF-8 bytes of text a token, by which nats become bits a byte."""
         return self.n_bytes / self.n_tokens
 
     def n_windows(self, context: int) -> int:
@@ -49,10 +50,12 @@ class Manifest:
 
     @property
     def vocab_size(self) -> int:
+        """Number of token ids, so of rows of the embedding."""
         return int(self.tokenizer["vocab_size"])
 
     @property
     def tokenizer_hash(self) -> str:
+        """What changes with every change of a token id."""
         return str(self.tokenizer["hash"])
 
     @property
@@ -65,6 +68,7 @@ class Manifest:
         return {"fingerprint": self.fingerprint, "tokenizer": self.tokenizer_hash, "vocab_size": self.vocab_size}
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what manifest.json holds."""
         return {"format": FORMAT, **asdict(self)}
 
     def folder(self, data_dir: str | Path) -> Path:
@@ -98,6 +102,7 @@ def read(data_dir: str | Path) -> Manifest:
 
 
 def write(manifest: Manifest, data_dir: Path) -> None:
+    """Write manifest.json into a folder of shards."""
     files.write_json(data_dir / MANIFEST_FILE, manifest.to_dict())
 
 

@@ -104,6 +104,7 @@ def _is_whole(manifest: Manifest, out_dir: Path) -> bool:
 
 
 def make(request: Request, out_dir: Path, progress: Progress) -> Manifest:
+    """Write shards beside `out_dir` and put them there when whole; UserError where the disk is too small."""
     working = out_dir / f".preparing-{os.getpid()}"
     try:
         working.mkdir(parents=True, exist_ok=True)
@@ -175,6 +176,7 @@ class Tally:
         self.writer.append(end)
 
     def split(self) -> Split:
+        """Return what was written, as the manifest counts it."""
         return Split(tuple(self.writer.shards), self.n_tokens, self.n_bytes, self.n_documents)
 
 

@@ -47,26 +47,26 @@ class ShardWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close_shard()
+        self._close_shard()
 
     def append(self, ids: np.ndarray) -> None:
         """Add the ids of one document; it may go on in the next shard."""
         ids = ids.astype(self.dtype, copy=False)
         while len(ids):
             room = self.shard_tokens - self.n_in_shard
-            self.open_file().write(ids[:room].tobytes())
+            self._open_file().write(ids[:room].tobytes())
             self.n_in_shard += len(ids[:room])
             ids = ids[room:]
             if self.n_in_shard == self.shard_tokens:
-                self.close_shard()
+                self._close_shard()
 
-    def open_file(self) -> BinaryIO:
+    def _open_file(self) -> BinaryIO:
         if self.file is None:
             self.file = (self.folder / f"{self.stem}-{len(self.shards):05d}.bin").open("wb")
             self.file.write(self.header)
         return self.file
 
-    def close_shard(self) -> None:
+    def _close_shard(self) -> None:
         if self.file is None:
             return
         file, self.file = self.file, None

@@ -25,22 +25,29 @@ class Tokenizer(Protocol):
     """What turns documents into token ids and says what it is."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What the YAML calls it: bytes, bpe:SIZE, or a file's name."""
 
     @property
-    def vocab_size(self) -> int: ...
+    def vocab_size(self) -> int:
+        """Number of ids, those of special tokens with them."""
 
     @property
-    def end_id(self) -> int | None: ...
+    def end_id(self) -> int | None:
+        """The id that ends a document, None where the tokenizer has none."""
 
     @property
-    def hash(self) -> str: ...
+    def hash(self) -> str:
+        """What changes with every change of a token id; part of a run's identity."""
 
-    def encode(self, documents: Sequence[str]) -> list[np.ndarray]: ...
+    def encode(self, documents: Sequence[str]) -> list[np.ndarray]:
+        """Return the ids of each document, without the end."""
 
-    def check_decodes(self, documents: Sequence[str], encoded: Sequence[np.ndarray]) -> None: ...
+    def check_decodes(self, documents: Sequence[str], encoded: Sequence[np.ndarray]) -> None:
+        """Raise UserError where ids do not give the text back."""
 
-    def save(self, folder: Path) -> None: ...
+    def save(self, folder: Path) -> None:
+        """Write what is needed to decode, if anything, into a folder of shards."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +60,15 @@ class ByteTokenizer:
 
     @property
     def hash(self) -> str:
+        """A constant: bytes mean the same everywhere."""
         return hashlib.sha256(b"bytes, end of document 0").hexdigest()[:16]
 
     def encode(self, documents: Sequence[str]) -> list[np.ndarray]:
+        """Return the UTF-8 bytes of each document."""
         return [np.frombuffer(text.encode(), dtype=np.uint8) for text in documents]
 
     def decode(self, ids: Iterable[int]) -> str:
+        """Return the text; bytes that are no UTF-8 become the replacement character."""
         return bytes(ids).decode(errors="replace")
 
     def check_decodes(self, documents: Sequence[str], encoded: Sequence[np.ndarray]) -> None:
@@ -84,13 +94,16 @@ class FileTokenizer:
 
     @property
     def hash(self) -> str:
+        """Hash of the text of tokenizer.json."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:16]
 
     def encode(self, documents: Sequence[str]) -> list[np.ndarray]:
+        """Return the ids of each document, without special tokens."""
         encodings = self.loaded.encode_batch_fast(list(documents), add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
 
     def decode(self, ids: Iterable[int]) -> str:
+        """Return the text of ids, without special tokens."""
         return str(self.loaded.decode(list(ids)))
 
     def check_decodes(self, documents: Sequence[str], encoded: Sequence[np.ndarray]) -> None:
@@ -104,6 +117,7 @@ class FileTokenizer:
                 )
 
     def save(self, folder: Path) -> None:
+        """Copy tokenizer.json, so that the folder can be decoded anywhere."""
         (folder / TOKENIZER_FILE).write_text(self.text, encoding="utf-8")
 
 
@@ -176,6 +190,7 @@ def load_tokenizer(record: dict[str, Any], folder: Path) -> Tokenizer:
 
 
 def batches(documents: Iterable[str], n_documents: int = 64) -> Iterator[list[str]]:
+    """Yield lists of `n_documents`, the last one shorter."""
     iterator = iter(documents)
     while batch := list(islice(iterator, n_documents)):
         yield batch

@@ -48,6 +48,7 @@ class Carrier:
     job_dir: str
 
     def __call__(self) -> dict[str, str]:
+        """Run the job in the process that submitit started; return the outcome of each run."""
         return run_job(Path(self.job_dir))
 
     def checkpoint(self) -> Any:

@@ -53,11 +53,13 @@ class State:
     chain: str = "0"
 
     def advance(self) -> None:
+        """Make one step: the chain depends on every step before it."""
         self.step += 1
         self.chain = hashlib.sha256(f"{self.chain}:{self.step}".encode()).hexdigest()
 
     @property
     def loss_nats(self) -> float:
+        """A falling number that the chain determines: a step lost or made twice shows in it."""
         return int(self.chain[:8], 16) / 2**32 + 4.0 / (1 + self.step)
 
 
@@ -158,6 +160,7 @@ def _misbehave(attempt: int, step: int, behaviour: Behaviour) -> None:
 
 
 def save(run_dir: Path, journal: Journal, state: State, tokens: int) -> None:
+    """Write a checkpoint and drop the oldest; a full disk costs the checkpoint, not the run."""
     path = run_dir / "ckpt" / f"step-{state.step:09d}.json"
     try:
         write_json(path, state, durable=False)

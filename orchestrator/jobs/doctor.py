@@ -294,6 +294,7 @@ def _good_or(words: str, good: bool, trouble: str) -> tuple[str, str, str]:
 
 
 def print_findings(findings: Iterable[Finding], *, as_json: bool) -> None:
+    """Print what was tried and how it went, as a table or JSON."""
     from scalewright.orchestrator.report.tables import print_rows
 
     print_rows([asdict(finding) for finding in findings], as_json=as_json)

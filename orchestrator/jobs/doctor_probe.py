@@ -31,6 +31,7 @@ class Probe:
 
 
 def main(folder: Path) -> None:
+    """Act as the first or the second life of the job, by what SLURM says of restarts."""
     if int(os.environ.get("SLURM_RESTART_COUNT") or 0) == 0:
         first_life(folder)
     else:

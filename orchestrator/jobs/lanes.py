@@ -28,6 +28,7 @@ class Over:
 
 
 def lane_dir(job_dir: Path, lane: int) -> Path:
+    """Where the pack of one of a job's side-by-side processes lies."""
     return job_dir / f"lane-{lane}"
 
 

@@ -47,6 +47,7 @@ class Turn:
 
 
 def cheap_first(work: Sequence[Work]) -> list[Work]:
+    """Sort by cost; equal ones by id, so that every submission sorts alike."""
     return sorted(work, key=lambda one: (one.cost, one.run_id))
 
 

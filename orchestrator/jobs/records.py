@@ -28,6 +28,7 @@ class Place:
 
     @classmethod
     def of(cls, folder: Path) -> "Place":
+        """Read a folder's inode; OSError where it is not there."""
         return cls(str(folder), folder.stat().st_ino)
 
     def is_copied_to(self, folder: Path) -> bool:
@@ -114,6 +115,7 @@ class Pack:
     format: int = PACK_FORMAT
 
     def write(self, job_dir: Path) -> None:
+        """Write pack.json, with runs relative to it: a study may be moved."""
         runs = [os.path.relpath(run, job_dir) for run in self.runs]
         write_json(job_dir / "pack.json", replace(self, runs=runs))
 
@@ -171,9 +173,11 @@ class Chunk:
         return require(path, cls, uuid=path.stem.removeprefix("chunk-"), submission_id=path.parent.name)
 
     def write(self, jobs_dir: Path) -> None:
+        """Write the record, over the one of the same chunk."""
         write_json(chunk_path(jobs_dir, self.submission_id, self.uuid), self)
 
     def with_job_id(self, job_id: str, cluster: str | None) -> "Chunk":
+        """Return the record with what the cluster called it."""
         return replace(self, job_id=job_id, cluster=cluster)
 
     def job_of(self, pack: str) -> str | None:
@@ -200,6 +204,7 @@ class Job:
 
 
 def chunk_path(jobs_dir: Path, submission_id: str, uuid: str) -> Path:
+    """Where the record of a launch lies."""
     return jobs_dir / submission_id / f"chunk-{uuid}.json"
 
 

@@ -31,9 +31,11 @@ class OfLocal:
     ends_when_asked: ClassVar[bool] = True
 
     def taken_away(self) -> bool:
+        """Return True: nobody else asks a local job to end."""
         return True
 
     def after_hang(self) -> int:
+        """Return the code on which submitit starts it again."""
         return LOCAL_REQUEUE_CODE
 
 
@@ -43,9 +45,11 @@ class OfSlurm:
     ends_when_asked: ClassVar[bool] = False
 
     def taken_away(self) -> bool:
+        """Ask sacct whether the job was cancelled."""
         return slurm_commands.is_cancelled(job_name(), int(job_place()["restart"]))
 
     def after_hang(self) -> int:
+        """Requeue the job; waits a minute at most for scontrol."""
         subprocess.run(["scontrol", "requeue", job_name()], check=False, timeout=60)
         return HANG_EXIT_CODE
 

@@ -56,10 +56,12 @@ def call(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> Reply:
 
 
 def is_late(reply: Reply) -> bool:
+    """Tell a command that gave no answer in time from one that failed."""
     return not reply.ok and "no answer in" in reply.error
 
 
 def has_slurm() -> bool:
+    """Tell whether this machine has sbatch."""
     return shutil.which("sbatch") is not None
 
 
@@ -98,6 +100,7 @@ def squeue() -> tuple[Reply, list[Queued]]:
 
 
 def parse_squeue(text: str) -> Iterator[Queued]:
+    """Yield the jobs of squeue's lines in SQUEUE_FIELDS, one for each array element; other lines are skipped."""
     for line in text.splitlines():
         fields = line.split("|", len(SQUEUE_FIELDS) - 1)
         if len(fields) == len(SQUEUE_FIELDS):
@@ -127,6 +130,7 @@ def sacct(job_ids: Iterable[str]) -> tuple[Reply, list[Accounted]]:
 
 
 def parse_sacct(text: str) -> Iterator[Accounted]:
+    """Yield the jobs of sacct's lines in SACCT_FIELDS, one for each array element, without steps."""
     for line in text.splitlines():
         fields = line.split("|", len(SACCT_FIELDS) - 1)
         if len(fields) != len(SACCT_FIELDS) or "." in fields[0]:
@@ -159,6 +163,7 @@ def comment_uuid(comment: str) -> str | None:
 
 
 def array_id(job: str) -> str:
+    """Return the id that all elements of an array share."""
     return job.partition("_")[0]
 
 
@@ -230,6 +235,7 @@ def scancel(jobs: Sequence[str]) -> str:
 
 
 def scontrol(*arguments: str) -> Reply:
+    """Call scontrol within the usual time limit."""
     return call(["scontrol", *arguments])
 
 

@@ -77,6 +77,7 @@ def code_files(source: Path) -> list[str]:
 
 
 def content_hash(files: dict[str, bytes]) -> str:
+    """Hash files by path, length and bytes, in the order of their paths."""
     digest = hashlib.sha256()
     for relative in sorted(files):
         digest.update(f"{relative}\0{len(files[relative])}\0".encode() + files[relative])

@@ -138,6 +138,7 @@ def write_packs(study: Study, submission_id: str, packs: Sequence[NamedPack], sn
 
 
 def pack_record(submission_id: str, pack: NamedPack, snapshot: Snapshot, order: Order) -> Pack:
+    """Make what pack.json holds; in-process executors run the code they were called from."""
     executor = find_executor(order.executor)
     return Pack(
         submission_id=submission_id,

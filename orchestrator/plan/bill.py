@@ -70,10 +70,12 @@ class Plan:
 
     @property
     def run_ids(self) -> list[str]:
+        """Ids of all runs, cheapest first."""
         return [run.run_id for run in self.runs]
 
     @property
     def to_do(self) -> tuple[PlannedRun, ...]:
+        """The runs without an outcome, running ones with them."""
         return tuple(run for run in self.runs if self.states.get(run.run_id) not in ENDED)
 
     @property

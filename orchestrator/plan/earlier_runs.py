@@ -90,6 +90,7 @@ class StoredLaws:
         return RateLaw(c, p, q, record["fit_id"])
 
     def find(self, name: str) -> dict[str, Any]:
+        """Return a stored learning-rate law by its experiment or the start of its id, else ValueError."""
         stored = list(stored_rate_laws(self.study))
         for record in stored:
             if name == record["experiment"] or (len(name) >= MIN_PREFIX and record["fit_id"].startswith(name)):

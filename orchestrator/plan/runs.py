@@ -38,20 +38,30 @@ class DataSplit(Protocol):
     """What planning reads of one side of the split."""
 
     @property
-    def n_tokens(self) -> int: ...
-    def n_windows(self, context: int) -> int: ...
+    def n_tokens(self) -> int:
+        """Tokens of the split, ends of documents with them."""
+
+    def n_windows(self, context: int) -> int:
+        """Count the whole windows of `context` tokens and the next one."""
 
 
 class DataManifest(Protocol):
     """What planning reads of a data manifest."""
 
     @property
-    def vocab_size(self) -> int: ...
+    def vocab_size(self) -> int:
+        """Number of token ids."""
+
     @property
-    def train(self) -> DataSplit: ...
+    def train(self) -> DataSplit:
+        """What is trained on."""
+
     @property
-    def validation(self) -> DataSplit: ...
-    def identity(self) -> dict[str, Any]: ...
+    def validation(self) -> DataSplit:
+        """What is never trained on."""
+
+    def identity(self) -> dict[str, Any]:
+        """Return what of the data determines a run's result."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +82,7 @@ class PlannedRun:
 
     @property
     def identity(self) -> dict[str, Any]:
+        """What the run's id is the hash of."""
         return self.spec.to_dict()
 
 
@@ -135,7 +146,7 @@ class Planner:
         self.methods = {method.name: method for method in experiment.methods}
         self.data = manifest.identity()
         self.model = lru_cache(maxsize=None)(self.build_model)
-        self.counts = lru_cache(maxsize=None)(self.count_model)
+        self.counts = lru_cache(maxsize=None)(self._count_model)
         self.n_params_of = {
             name: self.counts((name, None, experiment.context[0], ()))["n_params_non_embedding"]
             for name in experiment.sizes
@@ -154,7 +165,7 @@ class Planner:
         except ModelError as error:
             raise self.experiment.source.error(("grid",), f"{label} at size {size}: {error}") from None
 
-    def count_model(self, spec_key: tuple[Any, ...]) -> dict[str, Any]:
+    def _count_model(self, spec_key: tuple[Any, ...]) -> dict[str, Any]:
         spec = self.model(*spec_key)
         roles = count_parameters(spec)
         return {
@@ -167,6 +178,7 @@ class Planner:
         }
 
     def plan_point(self, point: Point) -> PlannedRun:
+        """Resolve one point to the run it stands for; UserError with a line where it cannot be trained."""
         method, size = self.methods[point.method], self.experiment.sizes[point.size]
         model_key = (point.size, point.method, point.context, _model_overrides(point))
         model, counts = self.model(*model_key), self.counts(model_key)
@@ -182,7 +194,7 @@ class Planner:
             "unique_tokens": min(n_tokens, self.manifest.train.n_windows(point.context) * point.context),
             "memory_bytes": memory_bytes(model, counts["n_params_total"], point.batch, point.precision),
         }
-        self.check_numbers(point, counts["n_params_total"], n_tokens, planned["memory_bytes"])
+        self._check_numbers(point, counts["n_params_total"], n_tokens, planned["memory_bytes"])
         label = label_of(point)
         profile = self.experiment.resources.pick(
             size=point.size, label=point.method, n_params=counts["n_params_non_embedding"]
@@ -193,13 +205,14 @@ class Planner:
             spec.run_id, spec, settings, planned, label, point.size, point.budget, point.group, point.holdout, profile
         )
 
-    def check_numbers(self, point: Point, n_params_total: int, n_tokens: int, n_bytes: int) -> None:
+    def _check_numbers(self, point: Point, n_params_total: int, n_tokens: int, n_bytes: int) -> None:
         if max(n_params_total, n_tokens, n_bytes) > MAX_COUNT:
             bill = f"{n_params_total:.1e} parameters, {n_tokens:.1e} tokens, {n_bytes:.1e} bytes of memory"
             message = f"{bill} at budget {point.budget}; nothing above {MAX_COUNT:.0e} is planned"
             raise self.experiment.source.error(("sizes", point.size), message)
 
     def tokens(self, point: Point, plain: Mapping[str, Any]) -> int:
+        """Return the budget in tokens; UserError at the budget's line where it is less than one step."""
         try:
             return tokens_of(self.experiment.budgets[point.budget], plain, point.batch * point.context)
         except ValueError as error:
@@ -221,10 +234,10 @@ class Planner:
         try:
             rate = resolve_rate(rule, place, n_params_of=self.n_params_of, laws=self.laws)
         except ValueError as error:
-            raise self.experiment.source.error(self.rate_path(method), str(error)) from None
+            raise self.experiment.source.error(self._rate_path(method), str(error)) from None
         return rate * point.lr_factor, describe_rule(rule)
 
-    def rate_path(self, method: Method) -> KeyPath:
+    def _rate_path(self, method: Method) -> KeyPath:
         place = self.experiment.methods.index(method)
         return (*method_path(self.experiment, place), "lr") if method.lr else ("lr",)
 

@@ -28,6 +28,7 @@ def print_plan(plan: Plan, study: Study, receipt: "PlanReceipt | None", *, as_js
 
 
 def plan_record(plan: Plan) -> dict[str, Any]:
+    """Return what `plan --json` prints: the bill, warnings, and each run with what was planned for it."""
     to_do = {run.run_id for run in plan.to_do}
     return {
         "experiment": plan.experiment.name,

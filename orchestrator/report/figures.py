@@ -14,7 +14,7 @@ from scalewright.orchestrator.report.comparison_tables import UNIT_WORDS
 from scalewright.orchestrator.report.forecast_tables import forecast_picture
 from scalewright.orchestrator.report.format import interval, number
 from scalewright.orchestrator.report.html import Picture, file_label
-from scalewright.orchestrator.report.law_tables import fitted_labels
+from scalewright.orchestrator.report.law_tables import fitted_labels, limits_in_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,7 +127,7 @@ def _parameter_in_legend(one: "Parameter", digits: int) -> str:
     low = None if one.one_sided in ("upper", "none") else one.low
     high = None if one.one_sided in ("lower", "none") else one.high
     value = f"= {number(one.value, digits)} " if one.one_sided is None else ""
-    return f"{value}{interval(low, high, digits)}"
+    return f"{value}{interval(low, high, digits)}{one.limit_words}"
 
 
 def frontier_picture(fits: "Mapping[str, tuple[FitResult, float]]", past: float) -> Picture:
@@ -145,7 +145,7 @@ def frontier_picture(fits: "Mapping[str, tuple[FitResult, float]]", past: float)
     for label, (result, flops) in fits.items():
         found, powers = frontier(result, np.geomspace(flops / 100, flops * past, N_CURVE_POINTS)), exponents(result)
         told = ", ".join(f"{name} = {number(powers[name].value)} {_interval_of(powers[name])}" for name in "ab")
-        words = f"{name_of(label)}: {told}"
+        words = f"{name_of(label)}: {told}{limits_in_words(result)}"
         for drawn, band in ((params, found.n_params), (tokens, found.n_tokens)):
             drawn[label] = Band(found.flops, band.value, band.low, band.high, words, flops)
     note = (

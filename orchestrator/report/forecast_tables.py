@@ -15,6 +15,7 @@ N_DRAWN = 40
 
 
 def forecast_table(rows: "pd.DataFrame", reasons: tuple[str, ...]) -> Table:
+    """Show what each run to come should reach, and what it would teach."""
     from scalewright.fitting.figures.style import name_of
 
     shown = [
@@ -39,6 +40,7 @@ def forecast_table(rows: "pd.DataFrame", reasons: tuple[str, ...]) -> Table:
 
 
 def held_out_table(checked: "Forecast") -> Table:
+    """Show each held-out run's forecast beside what was measured."""
     from scalewright.fitting.figures.style import name_of
 
     rows = [
@@ -59,6 +61,7 @@ def held_out_table(checked: "Forecast") -> Table:
 
 
 def held_out_words(checked: "Forecast") -> list[str]:
+    """Say how many held-out runs lie in their 95% interval, and what to be careful with."""
     rows = checked.rows
     inside = int(((rows["measured"] >= rows["low"]) & (rows["measured"] <= rows["high"])).sum())
     return [f"{inside} of {counted(len(rows), 'held-out run')} in the 95% interval", *checked.warnings]
@@ -70,6 +73,7 @@ def reasons(made: "Forecast") -> tuple[str, ...]:
 
 
 def model_errors(made: "Forecast | None") -> list[dict[str, Any]]:
+    """Return, for each label, how laws were weighted and the error of the forms past their runs (nats per e-fold)."""
     if made is None:
         return []
     return [

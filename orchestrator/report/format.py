@@ -34,6 +34,7 @@ def interval(low: float | None, high: float | None, digits: int = 3, *, unit: st
 
 
 def times(ratio: float) -> str:
+    """Write a ratio: `1.62×`."""
     return f"{number(ratio)}×"
 
 
@@ -43,6 +44,7 @@ def signed(value: float, digits: int = 3) -> str:
 
 
 def percent(share: float, digits: int = 1) -> str:
+    """Write a share with its sign: 0.021 is `+2.1%`."""
     return f"{signed(100 * share, digits)}%"
 
 
@@ -54,6 +56,7 @@ def listed(words: Sequence[str], most: int = 6) -> str:
 
 
 def counted(n: int, one: str, many: str = "") -> str:
+    """Write a number with its noun, plural by `s` unless `many` says how: the only place that does."""
     return f"{n} {one if n == 1 else many or one + 's'}"
 
 

@@ -31,6 +31,7 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
+        """The keys of the first row, which all rows share."""
         return list(self.rows[0]) if self.rows else []
 
     @property
@@ -63,6 +64,7 @@ class Section:
 
     @property
     def is_empty(self) -> bool:
+        """Whether there is nothing to show, so that the section is left out."""
         return not (self.text or self.tables or self.pictures)
 
 

@@ -41,6 +41,7 @@ def laws_table(analysis: Analysis) -> Table:
 
 
 def fitted_labels(analysis: Analysis) -> list[str]:
+    """Return the methods that any law could be fitted to, in the order of the page."""
     fitted = {fit.label for fit in analysis.fits if fit.result is not None}
     return [label for label in analysis.labels if label in fitted]
 
@@ -62,13 +63,19 @@ def parameter_words(fit: LawFit, name: str) -> str:
 
 
 def estimate_words(parameter: "Parameter") -> str:
+    """Write a parameter with its interval; only the interval where it is one-sided or very wide."""
     ends = {"lower": (parameter.low, None), "upper": (None, parameter.high), "none": (None, None)}
     low, high = ends.get(parameter.one_sided or "", (parameter.low, parameter.high))
-    words = interval(low, high)
+    words = interval(low, high) + parameter.limit_words
     if parameter.one_sided:
         return words
     weak = parameter.low > 0 and parameter.high > WEAK_RATIO * parameter.low
     return f"weak: within {words}" if weak else f"{number(parameter.value)} {words}"
+
+
+def limits_in_words(result: "FitResult") -> str:
+    """Name the parameters whose optimum lies at an end of their range: `, E at its limit`; nothing where none does."""
+    return "".join(f", {name} at its limit" for name, one in result.params.items() if one.at_limit)
 
 
 def doubling_words(fit: LawFit) -> str:
@@ -207,6 +214,7 @@ def _whole(value: Any) -> str:
 
 
 def excluded_words(analysis: Analysis) -> Sequence[str]:
+    """Say how many runs did not enter the fits, one line a reason."""
     reasons: dict[str, int] = {}
     for exclusion in analysis.points.excluded:
         reasons[exclusion.reason] = reasons.get(exclusion.reason, 0) + 1

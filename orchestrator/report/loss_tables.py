@@ -36,10 +36,12 @@ class FinalLoss:
 
     @property
     def perplexity(self) -> float:
+        """exp(loss in nats a token)."""
         return math.exp(self.loss_nats)
 
     @property
     def name(self) -> str:
+        """The method as figures and tables write it."""
         from scalewright.fitting.figures.style import name_of
 
         return name_of(self.label)

@@ -70,6 +70,7 @@ def latex(rows: Sequence[FinalLoss]) -> str:
 
 
 def latex_text(text: str) -> str:
+    """Escape what LaTeX would take for a command."""
     return re.sub(r"[\\~^−×&%$#_{}]", lambda found: LATEX_SPECIAL[found.group()], text)
 
 
@@ -120,6 +121,7 @@ def read_formats(text: str) -> tuple[str, ...]:
 
 
 def paths_of(folder: Path, formats: Iterable[str] = FORMATS) -> tuple[Path, ...]:
+    """Return where the tables of a folder are written, one path a format."""
     return tuple(folder / f"{NAME}.{FORMATS[name].suffix}" for name in formats)
 
 

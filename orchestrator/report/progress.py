@@ -40,6 +40,7 @@ class Progress:
 
     @property
     def n_done(self) -> int:
+        """Runs with a final loss or a divergence: both are results."""
         return self.states.get("completed", 0) + self.states.get("diverged", 0)
 
     @property

@@ -114,12 +114,14 @@ class Column:
 
     @classmethod
     def of(cls, name: str, values: Sequence[Any], most: int = WIDEST) -> "Column":
+        """Make a column of values, wrapped at `most` characters; all numbers stand on the right."""
         texts = [printable(cell(value)) for value in values]
         cells = [[text] if len(text) <= most else wrapped(text, most) for text in texts]
         width = max(map(cell_width, [printable(str(name)), *(line for lines in cells for line in lines)]))
         return cls(printable(str(name)), cells, width, all(value is None or _is_number(value) for value in values))
 
     def line(self, text: str) -> str:
+        """Fill a text with spaces up to the column's width."""
         gap = " " * (self.width - cell_width(text))
         return gap + text if self.is_numeric else text + gap
 

@@ -100,6 +100,18 @@ def mixed_settings(analysis: Analysis) -> str:
     )
 
 
+def _settings_between(analysis: Analysis) -> str:
+    """What two methods of a comparison differ in besides themselves."""
+    from scalewright.fitting.figures.style import name_of
+
+    found = [
+        f"{name_of(pair.method)} and {name_of(pair.baseline)} in {listed(words)}"
+        for pair in analysis.comparisons
+        if (words := [one.words for one in pair.comparison.settings if one.within is None])
+    ]
+    return f"Methods were also trained differently: {'; '.join(found)}." if found else ""
+
+
 def _not_annealed(analysis: Analysis) -> str:
     n = sum(exclusion.reason == "not annealed" for exclusion in analysis.points.excluded)
     return f"{counted(n, 'run')} ended before the learning rate had decayed and did not enter." if n else ""
@@ -176,6 +188,7 @@ CHECKS: dict[str, Callable[[Analysis], str]] = {
     "single seed": _single_seed,
     "learning rate": _one_learning_rate,
     "mixed settings": mixed_settings,
+    "settings between": _settings_between,
     "un-annealed": _not_annealed,
     "few steps": _few_steps,
     "sizes inverted": sizes_inverted,

@@ -34,6 +34,7 @@ def attempts_in(run_dir: Path) -> list[int]:
 
 
 def journal_path(run_dir: Path, attempt: int) -> Path:
+    """Where an attempt writes: each has a file of its own."""
     return run_dir / f"journal.a{attempt}.jsonl"
 
 
@@ -199,6 +200,7 @@ def is_sound(record: Any) -> bool:
 
 
 def is_outcome(value: Any) -> bool:
+    """Tell whether a value read from a file is one of OUTCOMES."""
     return isinstance(value, str) and value in OUTCOMES
 
 

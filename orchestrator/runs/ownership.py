@@ -60,6 +60,7 @@ class Ownership:
 
 
 def new_token() -> str:
+    """Return a name that no other attempt has."""
     return uuid.uuid4().hex
 
 

@@ -29,24 +29,27 @@ class Process:
 
     @classmethod
     def this(cls) -> "Process":
+        """Describe the process that calls."""
         process = cls.of(os.getpid())
         assert process is not None, "this very process lives"
         return process
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> "Process":
+        """Read what `to_dict` wrote; KeyError or ValueError for anything else."""
         return cls(str(record["host"]), int(record["pid"]), str(record["started"]))
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
         return asdict(self)
 
     @property
-    def is_local(self) -> bool:
+    def _is_local(self) -> bool:
         return self.host == socket.gethostname()
 
     def is_alive(self) -> bool | None:
         """Tell whether the process lives; None when it belongs to another machine and nothing can be said."""
-        if not self.is_local:
+        if not self._is_local:
             return None
         return start_time(self.pid) == self.started
 

@@ -83,6 +83,7 @@ class SpecFile:
 
     @property
     def spec(self) -> RunSpec:
+        """The identity as the type that trains and hashes it."""
         return RunSpec(self.identity.model, self.identity.data, self.identity.training, self.identity.parent)
 
 

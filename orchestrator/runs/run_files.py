@@ -65,14 +65,17 @@ class RunFacts:
 
     @property
     def lost_words(self) -> str:
+        """What to say of an outcome that cannot be read, empty where it can."""
         return lost_words(self.lost_outcome) if self.lost_outcome else ""
 
     @property
     def newest(self) -> AttemptFacts | None:
+        """The latest attempt, None before the first."""
         return self.attempts[-1] if self.attempts else None
 
     @property
     def last_sign(self) -> float:
+        """When any attempt last wrote (seconds since 1970), 0 before the first."""
         return max((attempt.last_sign for attempt in self.attempts), default=0.0)
 
     @property

@@ -33,6 +33,7 @@ class RunSpec:
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> "RunSpec":
+        """Read a complete identity; KeyError where a part is missing."""
         return cls(record["model"], record["data"], record["training"], record["parent"])
 
     def canonical(self) -> str:
@@ -41,14 +42,17 @@ class RunSpec:
 
     @property
     def run_id(self) -> str:
+        """The first characters of the SHA-256 of the canonical JSON."""
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:RUN_ID_CHARACTERS]
 
     @property
     def batch_tokens(self) -> int:
+        """Tokens that one step trains on."""
         return int(self.training["batch_sequences"]) * int(self.training["context"])
 
     @property
     def n_steps(self) -> int:
+        """Whole steps in the budget, which planning rounded up to them."""
         return int(self.training["n_tokens"]) // self.batch_tokens
 
 

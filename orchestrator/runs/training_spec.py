@@ -87,6 +87,7 @@ class Settings(Record):
     errors_allowed: int = ERRORS_ALLOWED
 
     def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values, as spec.json holds them under `settings`."""
         return self.model_dump(mode="json")
 
 

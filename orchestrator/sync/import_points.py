@@ -55,11 +55,13 @@ class ImportReceipt:
     notes: list[str] = field(default_factory=list)
 
     def summary(self) -> dict[str, Any]:
+        """Return what `--json` prints."""
         refused = [{"line": line, "reason": reason} for line, reason in self.refused]
         counts = {"n_new": self.n_new, "n_existing": self.n_existing}
         return {"experiment": self.name, **counts, "refused": refused, "notes": self.notes}
 
     def sentence(self) -> str:
+        """Say how many runs are new, in one line."""
         return f"{self.name}: {self.n_new} new runs, {self.n_existing} were there already"
 
     def raise_if_refused(self) -> None:
@@ -324,6 +326,8 @@ def _point_of(run_id: str, identity: Mapping[str, Any], group: Sequence[Measured
         "method": method,
         "gate": gate,
         "n_params": last["n_params"],
+        "width": int(last["width"]) if "width" in last else None,
+        "depth": int(last["depth"]) if "depth" in last else None,
         "n_params_total": last.get("n_params_total", last["n_params"]),
         "n_tokens_planned": last["n_tokens"],
         "unique_tokens": last.get("unique_tokens"),

@@ -45,6 +45,7 @@ def read_doubtful_line(part: JournalPart, line: bytes, offset: int, keys: Keys, 
 
 
 def note_error(part: JournalPart, offset: int, line: bytes, message: str) -> None:
+    """Keep a line that cannot be used, with its place in the file and its printable beginning."""
     excerpt = line[:EXCERPT_BYTES].decode("utf-8", "replace")
     part.errors.append((offset, message[:LONGEST_NAME], "".join(c if c.isprintable() else "?" for c in excerpt)))
 

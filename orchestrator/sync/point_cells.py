@@ -20,6 +20,7 @@ def is_nothing(raw: Any) -> bool:
 
 
 def read_number(column: str, raw: Any) -> float:
+    """Read a cell; ValueError names the column where it is no finite number."""
     try:
         value = float(raw)
     except (TypeError, ValueError):
@@ -42,6 +43,7 @@ def read_amount(column: str, raw: Any, unit: str | None) -> float:
 
 
 def read_whole(column: str, raw: Any) -> float:
+    """Read a cell that counts something; ValueError where it has a fraction."""
     value = read_number(column, raw)
     if value % 1:
         raise ValueError(f"{column} is {value:g}, expected a whole number")
@@ -49,6 +51,7 @@ def read_whole(column: str, raw: Any) -> float:
 
 
 def read_truth(column: str, raw: Any) -> bool:
+    """Read true or false in the spellings of YES and NO; ValueError otherwise."""
     word = str(raw).strip().lower().removesuffix(".0")
     if word not in YES | NO:
         raise ValueError(f"{column} is {str(raw)[:40]!r}, expected true or false")

@@ -207,6 +207,7 @@ class Unstored:
     n_rows: int = 0
 
     def add(self, part: JournalPart) -> None:
+        """Take a part and count the rows it will write."""
         self.parts.append(part)
         self.n_rows += len(part.metrics) + len(part.layers)
 

@@ -40,6 +40,7 @@ def open_data(job: Assignment) -> Manifest:
 
 
 def open_validation(job: Assignment, manifest: Manifest) -> Validation:
+    """Read the windows that are evaluated, and how many fit in memory at once by their logits."""
     training = job.training
     n_windows = training.evaluation.n_windows
     windows = read_validation(job.settings.data_dir, manifest, training.context, n_windows)
@@ -113,9 +114,11 @@ class KeepSignals(Callback):
     """Gives SIGTERM back to whoever had it: Lightning's own handler ends a run in a way that looks like success."""
 
     def setup(self, trainer: Trainer, system: System, stage: str) -> None:
+        """Note the handler before Lightning sets its own."""
         self.before = signal.getsignal(signal.SIGTERM)
 
     def on_train_start(self, trainer: Trainer, system: System) -> None:
+        """Put the handler back; only the main thread may."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self.before)
 

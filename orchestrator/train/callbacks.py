@@ -40,9 +40,11 @@ class Recorder(Callback):
         self.marks, self.is_checkpoint_due = marks, is_checkpoint_due
 
     def on_train_start(self, trainer: Trainer, system: System) -> None:
+        """Start the clock of the first lap."""
         self.clock.lap_s()
 
     def on_train_batch_end(self, trainer: Trainer, system: System, *_: object) -> None:
+        """Read what waits where it is time to, and note a sign of life."""
         progress = system.progress
         n_waiting = len(system.recent)
         is_needed = progress.step in self.marks or progress.outcome is not None or self.is_checkpoint_due()
@@ -72,6 +74,7 @@ class Recorder(Callback):
         return None
 
     def write(self, system: System, step: int, norm: float, speed: dict[str, float]) -> None:
+        """Write the mean loss since the last record, with the learning rate of step `step` and its gradient norm."""
         progress = system.progress
         tokens = step * progress.batch_tokens
         loss = math.fsum(progress.unlogged) / len(progress.unlogged) if _all_finite(progress.unlogged) else math.nan
@@ -91,6 +94,7 @@ class Ending(Callback):
         self.why_stop = why_stop
 
     def on_train_batch_end(self, trainer: Trainer, system: System, *_: object) -> None:
+        """Set the outcome where the job or the run was asked to stop; the last step ends by itself."""
         if system.progress.step < system.progress.n_steps and (outcome := self.why_stop()):
             system.progress.finish(outcome, REASONS[outcome])
 
@@ -105,6 +109,7 @@ class Evaluator(Callback):
         self.journal, self.clock, self.validation, self.at_steps = journal, clock, validation, at_steps
 
     def on_train_batch_end(self, trainer: Trainer, system: System, *_: object) -> None:
+        """Evaluate where this step is one to evaluate; not counted as training time."""
         progress = system.progress
         is_final = progress.step == progress.n_steps and progress.outcome is None
         if not (is_final or progress.step in self.at_steps or progress.outcome == "diverged"):
@@ -127,14 +132,17 @@ class Diagnostician(Callback):
         self.journal, self.clock, self.validation, self.at_steps = journal, clock, validation, at_steps
 
     def on_train_start(self, trainer: Trainer, system: System) -> None:
+        """Write the layers at initialisation, not after a resume."""
         if system.progress.step == 0 and 0 in self.at_steps:
             self.write(trainer, system)
 
     def on_train_batch_end(self, trainer: Trainer, system: System, *_: object) -> None:
+        """Write the layers where this step is one to look at."""
         if system.progress.step in self.at_steps:
             self.write(trainer, system)
 
     def write(self, trainer: Trainer, system: System) -> None:
+        """Write the layers now; not counted as training time."""
         progress = system.progress
         with self.clock.paused(), trainer.precision_plugin.forward_context():
             batch = self.validation.first_batch(system.device)
@@ -145,6 +153,7 @@ class Follower(Callback):
     """All that a rank besides the first does between chunks: hear whether to go on."""
 
     def on_train_batch_end(self, trainer: Trainer, system: System, *_: object) -> None:
+        """Stop where the first rank stops."""
         system.recent.clear()
         trainer.should_stop = system.ranks.agree(False)
 
@@ -153,6 +162,7 @@ class Warmer(Callback):
     """Compiles the step before the clock runs, on a batch that trains nothing."""
 
     def on_train_start(self, trainer: Trainer, system: System) -> None:
+        """Compile by one forward and backward through zeros; gradients are dropped."""
         if not system.recipe.compile:
             return
         context = system.model.spec.context
@@ -178,6 +188,7 @@ class Keeper(Callback):
         return self.wall_s_before + self.clock.wall_s()
 
     def on_train_batch_end(self, trainer: Trainer, system: System, *_: object) -> None:
+        """Save where it is time to, and let all ranks agree whether to go on."""
         progress = system.progress
         ends = progress.step == progress.n_steps or progress.outcome in ("preempted", "stopped")
         if progress.outcome != "diverged" and not system.recent and (ends or self.is_due()):
@@ -185,9 +196,11 @@ class Keeper(Callback):
         trainer.should_stop = system.ranks.agree(progress.outcome is not None)
 
     def is_due(self) -> bool:
+        """Tell whether the last checkpoint is older than the settings allow."""
         return time.monotonic() - self.last_save >= self.job.settings.checkpoint_every_s
 
     def save(self, system: System) -> None:
+        """Write a checkpoint, or end a fenced attempt: another one writes there now."""
         progress = system.progress
         if not self.owner.holds():
             progress.outcome, progress.reason = "fenced", "another attempt has taken over this run"

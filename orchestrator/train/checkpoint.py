@@ -45,6 +45,7 @@ def save(run_dir: Path, record: dict[str, Any]) -> tuple[Path, int]:
 
 
 def path_of(run_dir: Path, step: int) -> Path:
+    """Where the checkpoint of a step lies."""
     return run_dir / "ckpt" / f"step-{step:09d}.pt"
 
 

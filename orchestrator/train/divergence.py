@@ -27,6 +27,7 @@ class Monitor:
 
     @classmethod
     def of(cls, rule: DivergenceSpec, n_steps: int) -> "Monitor":
+        """Make the monitor of a run; patience is a share of its steps, at least one window."""
         return cls(rule.rise_nats, max(rule.patience * n_steps, WINDOW_STEPS))
 
     def why_diverged(self, loss_nats: float) -> str | None:
@@ -46,7 +47,9 @@ class Monitor:
         return f"the training loss is {mean:.3f} nats, {since}"
 
     def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps."""
         return {"best": self.best, "high_steps": self.high_steps, "window": list(self.window)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up `state` of a checkpoint."""
         self.best, self.high_steps, self.window = state["best"], state["high_steps"], list(state["window"])

@@ -50,8 +50,10 @@ class Validation:
     batch_sequences: int
 
     def first_batch(self, device: torch.device) -> torch.Tensor:
+        """Return windows (batch, context + 1) on a device, always the same."""
         return self.windows[: self.batch_sequences].to(device)
 
     def evaluate(self, loss: Loss, device: torch.device) -> Evaluation:
+        """Return the mean loss over all windows, in nats a token and bits a byte."""
         batches = (part.to(device) for part in self.windows.split(self.batch_sequences))
         return evaluate(loss, batches, bytes_per_token=self.bytes_per_token)

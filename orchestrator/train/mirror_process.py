@@ -127,9 +127,9 @@ class Mirror:
         self._thread.join(max(0.0, deadline - time.monotonic()))
         n_lost = self.n_given - self.n_written
         if not self._is_over:
-            self.complain(f"did not finish in time ({n_lost} of {self.n_given} records are missing)")
+            self._complain(f"did not finish in time ({n_lost} of {self.n_given} records are missing)")
         elif n_lost and not self._has_complained:
-            self.complain(f"was too slow: {n_lost} of {self.n_given} records are missing")
+            self._complain(f"was too slow: {n_lost} of {self.n_given} records are missing")
 
     def _work(self) -> None:
         try:
@@ -146,7 +146,7 @@ class Mirror:
                 logger.experiment.finish()  # Lightning leaves that to the end of the interpreter
         except BaseException as trouble:  # noqa: BLE001 - whatever a logger raises must not end a run
             cause = trouble.__cause__ or trouble  # Lightning calls whatever happens in TensorBoard a wrong value
-            self.complain(f"{type(cause).__name__}: {cause}")
+            self._complain(f"{type(cause).__name__}: {cause}")
         self._is_over = True
         self.made.set()
 
@@ -160,7 +160,7 @@ class Mirror:
             records.append(found)
         return records, ""
 
-    def complain(self, what: str) -> None:
+    def _complain(self, what: str) -> None:
         self._has_complained = True
         words = " ".join(what.split())
         short = words if len(words) <= LONGEST_COMPLAINT else f"{words[:LONGEST_COMPLAINT]} ..."

@@ -134,15 +134,18 @@ class MirroredJournal:
         return getattr(self._journal, name)
 
     def metrics(self, step: int, tokens: int, values: Mapping[str, float]) -> None:
+        """Write to the journal, then to the mirrors, with the tokens as a metric."""
         self._journal.metrics(step, tokens, values)
         self._mirrors.log(step, {**values, "tokens": tokens})
 
     def evaluation(self, step: int, tokens: int, values: Mapping[str, float], **details: Any) -> None:
+        """Write to the journal, then to the mirrors, each metric as `split/name`."""
         self._journal.evaluation(step, tokens, values, **details)
         split = details.get("split", "validation")
         self._mirrors.log(step, {f"{split}/{name}": value for name, value in values.items()})
 
     def end(self, outcome: str, step: int, tokens: int, **details: Any) -> None:
+        """Write the end to the journal, then let the mirrors finish."""
         self._journal.end(outcome, step, tokens, **details)
         self._mirrors.ended(outcome)
 

@@ -28,6 +28,7 @@ class Progress:
 
     @property
     def tokens(self) -> int:
+        """Tokens trained on so far."""
         return self.step * self.batch_tokens
 
     def finish(self, outcome: str, reason: str) -> None:
@@ -42,6 +43,7 @@ class Progress:
         return {"monitor": monitor, "unlogged": unlogged, "final": final, **times}
 
     def restore(self, step: int, state: dict[str, Any]) -> None:
+        """Take up what a checkpoint kept; the attempt's own clock starts anew."""
         self.step = step
         self.monitor.restore(state["monitor"])
         self.train_wall_s = state["train_wall_s"]
@@ -55,6 +57,7 @@ class Clock:
         self.began = self.lap_began = time.perf_counter()
 
     def wall_s(self) -> float:
+        """Return the seconds since the attempt began, with evaluation and checkpoints."""
         return time.perf_counter() - self.began
 
     def lap_s(self) -> float:
@@ -65,6 +68,7 @@ class Clock:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
+        """Leave the time inside out of the current lap."""
         began = time.perf_counter()
         try:
             yield

@@ -34,6 +34,7 @@ class Ranks:
 
     @property
     def device(self) -> torch.device:
+        """The GPU of this rank, or the CPU."""
         return torch.device("cuda", self.rank) if torch.cuda.is_available() else torch.device("cpu")
 
     def share(self, batch: torch.Tensor) -> torch.Tensor:
@@ -106,6 +107,7 @@ def meeting_of_job(job_dir: Path) -> Path:
 
 
 def join(rank: int, size: int, meeting: Path, started: list["subprocess.Popen[bytes]"] | None = None) -> Ranks:
+    """Meet the other ranks at a file (nccl with GPUs, else gloo); returns when all are there."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # one node; its name need not resolve
     if torch.cuda.is_available():
         torch.cuda.set_device(rank)
@@ -123,5 +125,6 @@ def start(rank: int, size: int, meeting: Path) -> "subprocess.Popen[bytes]":
 
 
 def ignore_signals() -> None:
+    """Leave stopping to the first rank: signals reach every process of a job."""
     for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)

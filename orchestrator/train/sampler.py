@@ -65,6 +65,7 @@ class Windows:
 
     @cached_property
     def offsets(self) -> np.ndarray:
+        """0 to context, shape (context + 1,)."""
         return np.arange(self.context + 1)  # (context+1,)
 
     def read(self, indices: np.ndarray) -> np.ndarray:

@@ -43,6 +43,7 @@ class Schedule:
         return self.final_fraction + (1 - self.final_fraction) * falling
 
     def part_after_warmup(self, tokens: float) -> float:
+        """Return how far a run is from the end of warm-up (0) to its last token (1)."""
         return (tokens - self.warmup_tokens) / max(self.n_tokens - self.warmup_tokens, 1)
 
     @property

@@ -55,6 +55,7 @@ class System(LightningModule):
         self.optimizer_state, self.ranks = optimizer_state, ranks
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Build the optimiser, with the state of a checkpoint where there is one, and what each step needs of it."""
         roles = parameter_roles(self.model)
         self.optimizer = build_optimizer(self.model, roles, self.recipe.optimizer)
         if self.optimizer_state is not None:
@@ -76,6 +77,7 @@ class System(LightningModule):
             self.step_once(batch)
 
     def step_once(self, batch: torch.Tensor) -> None:
+        """Make one optimiser step on `batch` (batch, context + 1): rate, gradients, clipping, constraints."""
         rate = self.rate(self.progress.tokens)
         for group in self.optimizer.param_groups:
             group["lr"] = rate

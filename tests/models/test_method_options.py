@@ -12,7 +12,7 @@ from scalewright.models.spec import ModelSpec
 from scalewright.models.transformer import Transformer
 
 SHAPE = {"width": 16, "depth": 2, "heads": 2, "vocab_size": 19, "context": 12, "mlp_width": 24}
-VALUES = {"alpha_init": [0.01, 0.05], "ratio": [0.25, 0.5]}
+VALUES = {"alpha_init": [0.01, 0.05], "logit_scale_init": [1.0, 4.0], "ratio": [0.25, 0.5]}
 
 
 def choices(option, name):
@@ -113,6 +113,18 @@ def test_adam_moves_an_effective_scale_by_the_rate_times_init_over_stored():
     moved = (model.lerps.steps() - before[0]).abs(), (model.head.scale() - before[1]).abs()
     assert moved[0].median().item() == pytest.approx(1e-3 * 0.01 * math.sqrt(16), rel=1e-2)
     assert moved[1].median().item() == pytest.approx(1e-3 * math.sqrt(16), rel=1e-2)
+
+
+@pytest.mark.parametrize("method", ["angpt", "ngpt"])
+def test_the_logit_scale_starts_where_it_is_told_to_and_moves_in_proportion(method):
+    model = Transformer(ModelSpec(**SHAPE, method=method, method_options={"logit_scale_init": 3.0}))
+    before = model.head.scale().detach().clone()
+    torch.testing.assert_close(before, torch.full_like(before, 3.0))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    model.loss(*batch()).backward()
+    optimizer.step()
+    moved = (model.head.scale() - before).abs()
+    assert moved.median().item() == pytest.approx(1e-3 * 3.0 * math.sqrt(16), rel=1e-2)
 
 
 def test_exact_normalisation_puts_a_norm_where_each_factor_stood():

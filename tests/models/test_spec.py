@@ -79,7 +79,8 @@ def test_every_default_is_in_the_dict_and_a_given_default_changes_nothing():
         experimental=True,
     )
     assert json.dumps(bare.to_dict()) == json.dumps(spelled.to_dict())
-    assert set(bare.to_dict()["method_options"]) == set(METHODS["angpt"].options)
+    options = METHODS["angpt"].options
+    assert set(bare.to_dict()["method_options"]) == {name for name in options if not options[name].added}
     assert "experimental" not in bare.to_dict()
 
 
@@ -89,6 +90,14 @@ def test_every_option_that_is_changed_changes_the_dict():
         other = next((c for c in option.choices if c != option.default), None)
         value = other if option.choices else (not option.default if isinstance(option.default, bool) else 0.05)
         assert ModelSpec(**SHAPE, method="angpt", method_options={name: value}).to_dict() != base
+
+
+def test_an_option_added_later_is_written_only_off_its_default():
+    at_default = ModelSpec(**SHAPE, method="angpt", method_options={"logit_scale_init": 1})
+    assert at_default.to_dict() == ModelSpec(**SHAPE, method="angpt").to_dict()
+    spec = ModelSpec(**SHAPE, method="angpt", method_options={"logit_scale_init": 4})
+    assert spec.to_dict()["method_options"]["logit_scale_init"] == 4.0
+    assert ModelSpec.from_dict(spec.to_dict()) == spec
 
 
 def test_an_admitted_combination_can_be_rebuilt_from_its_dict():

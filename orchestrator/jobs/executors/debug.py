@@ -25,9 +25,11 @@ class Debug(OnThisMachine):
     def cut(
         self, study: Study, work: Sequence[Work], profile: Profile, max_parallel: int | None
     ) -> Sequence[Sequence[Work]]:
+        """Make one pack of all, cheapest first: there is only this process."""
         return [cheap_first(work)]
 
     def submit(self, handover: Handover) -> int:
+        """Run everything here and now; return when it is over."""
         chunk = as_jobs(handover.study.jobs_dir, new_chunk(handover, self, handover.packs))
         record_jobs(handover, chunk, handover.packs)
         run(handover.study.jobs_dir, chunk)

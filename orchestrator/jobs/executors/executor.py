@@ -88,6 +88,7 @@ def find_executor(name: str) -> Executor:
 
 
 def new_chunk(handover: Handover, executor: Executor, packs: Sequence[NamedPack], profile: str = "") -> Chunk:
+    """Make the record of a launch, which is written before anything is started."""
     names = [pack.name for pack in packs]
     who = handover.submission_id
     return Chunk(uuid.uuid4().hex, who, executor.name, names, time.time(), profile, submitter=Process.this())

@@ -17,10 +17,12 @@ class OnThisMachine(Executor):
     """An executor whose chunks name the process of each job."""
 
     def look(self, jobs_dir: Path, chunks: Sequence[Chunk]) -> Looked:
+        """Read from processes and files what became of each job; `unreachable` on another machine."""
         facts = {(chunk.uuid, pack): facts_of(chunk, jobs_dir, pack) for chunk in chunks for pack in chunk.packs}
         return Looked(facts, list(chunks), [])
 
     def end(self, jobs_dir: Path, jobs: Sequence[Job], *, now: bool) -> Ended:
+        """Signal each job's process: TERM leaves time for a checkpoint, KILL with `now` does not."""
         for job in jobs:
             end_job(job.chunk, jobs_dir, job.pack, signal.SIGKILL if now else signal.SIGTERM)
         return Ended()

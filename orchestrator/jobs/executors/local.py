@@ -36,11 +36,13 @@ class Local(OnThisMachine):
     def cut(
         self, study: Study, work: Sequence[Work], profile: Profile, max_parallel: int | None
     ) -> Sequence[Sequence[Work]]:
+        """Balance work over the places that other local jobs of the study leave free, at least one."""
         n_free = n_free_places(study)
         n_packs = min(max_parallel or n_free, n_free)
         return balance(work, max(1, n_packs // max(profile.threads, profile.devices)))
 
     def submit(self, handover: Handover) -> int:
+        """Start one process a pack; they outlive this one."""
         chunk = launch(handover.study.jobs_dir, new_chunk(handover, self, handover.packs))
         record_jobs(handover, chunk, handover.packs)
         return len(handover.packs)

@@ -30,11 +30,13 @@ class Slurm(Executor):
     lanes = True
 
     def check(self) -> None:
+        """Raise UserError where the cluster does not answer."""
         slurm_arrays.check_reachable()
 
     def cut(
         self, study: Study, work: Sequence[Work], profile: Profile, max_parallel: int | None
     ) -> Sequence[Sequence[Work]]:
+        """Put as many runs into a job as the profile says, or as many as fill about half an hour."""
         return group(work, (profile.pack or auto_pack(work)) * profile.at_once)
 
     def submit(self, handover: Handover) -> int:
@@ -56,9 +58,11 @@ class Slurm(Executor):
         return len(line.taken)
 
     def look(self, jobs_dir: Path, chunks: Sequence[Chunk]) -> Looked:
+        """Ask squeue and sacct; a job that neither knows is not called dead."""
         return slurm_states.look(jobs_dir, chunks)
 
     def end(self, jobs_dir: Path, jobs: Sequence[Job], *, now: bool) -> Ended:
+        """Take jobs out of the queue and say which are; jobs without an id yet are not touched."""
         named = {job.name: job for job in jobs if job.name is not None}
         if not named:
             return Ended()
@@ -113,6 +117,7 @@ class Line:
                 start, size = start + size, (size + 1) // 2
 
     def launch(self, part: Sequence[NamedPack], turn: Turn) -> None:
+        """Submit one array after those of its lane; SiteIsFull where the site does not take so many."""
         chunk = new_chunk(self.handover, EXECUTOR, part, part[0].profile_name)
         if turn.throttle is not None:
             waits = self.after.get(turn.lane, self.before)
@@ -124,6 +129,7 @@ class Line:
         self.n_arrays += 1
 
     def left(self) -> list[NamedPack]:
+        """Return the packs that no array holds yet."""
         return [pack for pack in self.handover.packs if pack.name not in self.taken]
 
 

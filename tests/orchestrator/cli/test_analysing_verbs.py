@@ -234,6 +234,7 @@ def test_compare_prints_a_sentence_with_what_it_rests_on_and_draws_it(capsys, st
     printed = answer(capsys, "compare", "angpt", "gpt+")
     assert printed.startswith("anGPT over GPT+: GPT+ needs 1.")
     assert "1 seed: seed noise is poorly known" in printed
+    assert "angpt and gpt+ also differ in " in printed and "optimizer.weight_decay (0.0 against 0.1)" in printed
     assert (study / "figures" / "planted" / "compare-angpt.over.gpt_plus.png").exists()
     told = json.loads(answer(capsys, "compare", "angpt", "gpt+", "--curve", "interpolated", "--json"))
     assert (told["method"], told["baseline"], told["curve"]) == ("angpt", "gpt+", "interpolated")

@@ -1,6 +1,7 @@
 """Figure of convergence speed-ups: pooled ratios with their intervals, the cells they are pooled from behind them."""
 
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 
 import pandas as pd
@@ -10,6 +11,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from scalewright.fitting.figures.style import (
     FAINT,
+    WIDTH,
     footnote,
     name_of,
     plain,
@@ -40,7 +42,8 @@ def speed_ups(pooled: pd.DataFrame, cells: pd.DataFrame, *, title: str = "", not
         _draw_cells(axes, place, cells[_matches(cells, row.method, row.baseline, row.unit)], str(row.method))
         _draw_pooled(axes, place, row)
     finish(axes, names, told, [*pooled["ratio"], *pooled["low"], *pooled["high"], *cells["ratio"]])
-    axes.set_title(title or "Convergence speed-up of a method over its baseline")
+    shown = title or "Convergence speed-up of a method over its baseline"
+    axes.set_title(textwrap.fill(shown, 2 * WIDTH.get().row_letters))
     footnote(figure, note)
     return figure
 
@@ -76,7 +79,7 @@ def finish(axes: Axes, names: Sequence[str], told: Sequence[str], values: Iterab
     low, high = min([*finite, 0.9]) / 1.08, max([*finite, 1.1]) * 1.08
     axes.set_xscale("log")
     axes.set_xlim(low, high)
-    axes.xaxis.set_major_locator(FixedLocator(ticks_between(low, high)))
+    axes.xaxis.set_major_locator(FixedLocator(ticks_between(low, high, _most_ticks(axes))))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: plain(value) + "×"))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.axvspan(low, 1.0, color=FAINT, alpha=0.35, linewidth=0, zorder=0)
@@ -89,6 +92,13 @@ def finish(axes: Axes, names: Sequence[str], told: Sequence[str], values: Iterab
     right.set_yticks(range(len(names)), told, fontsize=9)
     right.tick_params(length=0)
     right.spines["right"].set_visible(False)
+
+
+def _most_ticks(axes: Axes) -> int:
+    """Allow a tick an inch of the figure."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    return min(int(figure.get_figwidth()), 7)
 
 
 def ticks_between(low: float, high: float, n_most: int = 7) -> list[float]:
@@ -110,4 +120,4 @@ def _interval_words(row: object) -> str:
     if not math.isfinite(ratio):
         return f"not reached, n = {n}"
     ends = [f"{end:.2f}" if end is not None and math.isfinite(end) else "open" for end in (low, high)]
-    return f"{ratio:.2f}× [{ends[0]}, {ends[1]}], n = {n}"
+    return f"{ratio:.2f}× [{ends[0]},\N{NO-BREAK SPACE}{ends[1]}], n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{n}"

@@ -20,6 +20,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, Locator, MaxNLocator, NullLocator
 
+from scalewright.fitting.figures.widths import WIDTHS, PageWidth
+
 P = ParamSpec("P")
 LABEL_COLUMNS = ("label", "method", "baseline")
 Colour = Any  # what matplotlib takes as a colour: a name, or an array of red, green, blue and opacity
@@ -75,23 +77,6 @@ SPARE_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
 LOOKS: ContextVar[Mapping[str, LabelStyle]] = ContextVar("LOOKS", default=MappingProxyType({}))
 
 
-@dataclass(frozen=True)
-class PageWidth:
-    """How wide a figure is drawn with letters of 8 to 10 points; printed at the width of its place they get smaller.
-
-    inches: None where each figure has its own; row_letters: of a row's words on one line; dpi: of its PNG.
-    """
-
-    inches: float | None
-    row_letters: int
-    dpi: int
-
-
-WIDTHS: dict[str, PageWidth] = {
-    "page": PageWidth(None, 36, 150),
-    "column": PageWidth(4.4, 18, 300),  # in a column of 3.3 inches letters are 6 to 7.5 points
-    "slide": PageWidth(7.4, 30, 260),  # on a slide of 13.3 inches letters are 14 to 18 points
-}
 WIDTH: ContextVar[PageWidth] = ContextVar("WIDTH", default=WIDTHS["page"])
 
 # The first draws all it can; the others are for letters it has not, where they are installed.
@@ -383,8 +368,8 @@ def name_panel(axes: Axes, words: str) -> None:
 
 
 def _wrap_names(figure: Figure) -> Figure:
-    """Wrap the names of axes, and titles, to the width of their panel."""
-    for axes in figure.axes:
+    """Wrap the names of axes, and titles, to the width of their panel where it is not the figure's own."""
+    for axes in figure.axes if WIDTH.get().inches else ():
         room = letters_in(_panel_width(figure, axes), RC["axes.labelsize"])
         axes.set_xlabel(textwrap.fill(axes.get_xlabel(), room))
         axes.set_title("\n".join(textwrap.fill(line, room) for line in axes.get_title("left").split("\n")))

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from scalewright.orchestrator.analysis.analyze import record_result, require_ended
+from scalewright.orchestrator.analysis.analyze import record_result
+from scalewright.orchestrator.analysis.inputs import require_ended
 from scalewright.orchestrator.analysis.settings import with_settings
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.study import Study

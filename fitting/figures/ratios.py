@@ -22,6 +22,7 @@ from scalewright.fitting.figures.style import (
     styled,
 )
 
+TITLE_LETTERS = 14  # of a title on one line, past those of a row
 RATIO_TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
 
 
@@ -29,13 +30,14 @@ RATIO_TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0,
 def speed_ups(pooled: pd.DataFrame, cells: pd.DataFrame, *, title: str = "", note: str = "") -> Figure:
     """Draw how many times less a method needs than its baseline: one row a comparison and unit.
 
-    pooled: columns method, baseline, unit, ratio, low, high, n (low or high infinite or missing: one-sided);
+    pooled: columns method, baseline, unit, ratio, low, high, n (low or high infinite or missing: one-sided), and where
+    known `past`: how many times outside the baseline's runs it was read (hollow past 1; missing: inside);
     cells: the same comparisons at each size and budget (columns method, baseline, unit, ratio, extrapolated):
     those that lie past the budgets that were run are drawn hollow.
     """
     rows = list(pooled.itertuples(index=False))
     names = row_names(_row_name(row) for row in rows)
-    told = row_names(_interval_words(row) for row in rows)
+    told = [_in_lines(_interval_words(row)) for row in rows]
     figure = rows_figure(9.0, 1.5 + max(rows_height(names, told, gap=0.26), 0.84))
     axes = figure.subplots()
     for place, row in enumerate(rows):
@@ -43,7 +45,7 @@ def speed_ups(pooled: pd.DataFrame, cells: pd.DataFrame, *, title: str = "", not
         _draw_pooled(axes, place, row)
     finish(axes, names, told, [*pooled["ratio"], *pooled["low"], *pooled["high"], *cells["ratio"]])
     shown = title or "Convergence speed-up of a method over its baseline"
-    axes.set_title(textwrap.fill(shown, 2 * WIDTH.get().row_letters))
+    axes.set_title(textwrap.fill(shown, WIDTH.get().row_letters + TITLE_LETTERS))
     footnote(figure, note)
     return figure
 
@@ -70,7 +72,13 @@ def _draw_pooled(axes: Axes, place: int, row: object) -> None:
     left = low if low is not None and math.isfinite(low) and low > 0 else None
     right = high if high is not None and math.isfinite(high) else None
     axes.plot([left or RATIO_TICKS[0] / 10, right or RATIO_TICKS[-1] * 10], [place, place], color=style.colour)
-    axes.plot([ratio], [place], marker=style.marker, color=style.colour, markersize=8)
+    face = "white" if _is_past(row) else style.colour
+    axes.plot([ratio], [place], marker=style.marker, color=style.colour, markersize=8, markerfacecolor=face)
+
+
+def _is_past(row: object) -> bool:
+    past = getattr(row, "past", None)
+    return past is not None and bool(past > 1)
 
 
 def finish(axes: Axes, names: Sequence[str], told: Sequence[str], values: Iterable[float]) -> None:
@@ -115,9 +123,14 @@ def _row_name(row: object) -> str:
     return f"{name_of(method)} over {name_of(baseline)}, {unit}"
 
 
+def _in_lines(words: str) -> str:
+    return words if len(words) <= WIDTH.get().row_letters else words.replace("], ", "],\n")
+
+
 def _interval_words(row: object) -> str:
     ratio, low, high, n = (getattr(row, name) for name in ("ratio", "low", "high", "n"))
     if not math.isfinite(ratio):
         return f"not reached, n = {n}"
     ends = [f"{end:.2f}" if end is not None and math.isfinite(end) else "open" for end in (low, high)]
-    return f"{ratio:.2f}× [{ends[0]},\N{NO-BREAK SPACE}{ends[1]}], n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{n}"
+    told = f"extrapolated {plain(float(f'{row.past:.2g}'))}×" if _is_past(row) else f"n = {n}"  # type: ignore[attr-defined]
+    return f"{ratio:.2f}× [{ends[0]}, {ends[1]}], {told}"

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Sequence
 
+from scalewright.orchestrator.config.values import short_count as short_count
+
 MINUS = "−"
-COUNT_UNITS = ("", "k", "M", "B", "T")
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -58,17 +59,6 @@ def listed(words: Sequence[str], most: int = 6) -> str:
 def counted(n: int, one: str, many: str = "") -> str:
     """Write a number with its noun, plural by `s` unless `many` says how: the only place that does."""
     return f"{n} {one if n == 1 else many or one + 's'}"
-
-
-def short_count(n: float) -> str:
-    """Write a count in three digits as a person says it: 950, 812k, 3.2M, 1.5B; 999,600 is 1M, not 1,000k."""
-    if not math.isfinite(n):
-        return "?"
-    digits, exponent = f"{n:.2e}".split("e")
-    thousands = min(int(exponent) // 3, len(COUNT_UNITS) - 1)
-    if thousands <= 0:
-        return f"{n:.0f}"
-    return f"{float(digits) * 10.0 ** (int(exponent) - 3 * thousands):.10g}{COUNT_UNITS[thousands]}"
 
 
 def span(low: str, high: str) -> str:

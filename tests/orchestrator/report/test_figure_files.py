@@ -103,9 +103,8 @@ def test_every_figure_of_the_page_reads_parts_that_are_there(study):
 
 
 def test_formats_and_widths_of_the_figures_that_are_named(study, capsys):
-    code, out, _ = say(
-        capsys, "figures", "planted", "loss-against-compute", "--format", "pdf,png,svg", "--width", "column"
-    )
+    asked = ("figures", "planted", "loss-against-compute", "--format", "pdf,png,svg", "--width", "column")
+    code, out, _ = say(capsys, *asked)
     assert code == 0
     paths = [Path(line) for line in out.splitlines()]
     assert [path.name for path in paths] == [f"loss-against-compute-column.{kind}" for kind in ("pdf", "png", "svg")]

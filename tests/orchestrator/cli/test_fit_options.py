@@ -133,3 +133,33 @@ def test_a_loss_worse_than_guessing_is_left_out_with_its_reason_by_fit_and_by_fo
     assert code == 0, err
     rows_told = json.loads(out)["held_out"]
     assert rows_told and all(row["high"] / row["low"] < 2 for row in rows_told)
+
+
+def grid_of(n_sizes, effect=0.0):
+    """So many sizes at five budgets, every run with noise, the runs of a size with an effect that they share."""
+    rng = np.random.default_rng(4)
+    shared = effect * rng.normal(size=n_sizes)
+    sizes = np.geomspace(3e7, 6e9, n_sizes)
+    return [(n, d, loss_at(n, d) * math.exp(e + 0.002 * rng.normal()))
+            for n, e in zip(sizes, shared, strict=True) for d in np.geomspace(1e9, 6e11, 5)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("n_sizes", "words"), [(3, "cannot be seen"), (4, "seldom seen"), (5, None)])
+def test_few_sizes_are_named_as_what_makes_an_interval_doubtful(fit, n_sizes, words):
+    page, told = fit("--law", "chinchilla", rows=grid_of(n_sizes))
+    notes = [note for note in told["interval_notes"] if note.startswith("few sizes: ")]
+    assert len(notes) == (words is not None) == ("few sizes" in page)
+    assert words is None or (words in notes[0] and f"of {n_sizes}," in notes[0] and notes[0] in page)
+
+
+def test_few_sizes_that_share_an_effect_and_a_run_that_the_law_follows_are_named(fit):
+    sizes, budgets = (1e7, 1.2e7, 1.5e7, 2e7), np.geomspace(1e9, 6e11, 5)
+    page, told = fit(
+        "--law", "tokens", rows=[(n, d, 1.8 + 300 * n**-0.3 + 900 * d**-0.36) for n in sizes for d in budgets]
+    )
+    (note,) = [note for note in told["interval_notes"] if note.startswith("few sizes: 4 tell")]
+    assert note in page
+    alone = [(n, d, loss) for n, d, loss in grid_of(5) if d < 5e9] + [(6e9, 6e13, loss_at(6e9, 6e13) * 1.001)]
+    page, told = fit("--law", "chinchilla", "--objective", "log-l2", rows=alone)
+    (note,) = [note for note in told["interval_notes"] if "leverage" in note]
+    assert note in page

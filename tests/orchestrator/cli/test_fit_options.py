@@ -91,9 +91,13 @@ def test_at_tells_the_planted_optimum_by_every_approach(fit, law):
     assert one["n_params"]["low"] < one["n_params"]["value"] < one["n_params"]["high"]
     assert one["n_tokens"]["low"] < one["n_tokens"]["value"] < one["n_tokens"]["high"]
     assert "3.0× compute" in page and f"{one['n_params']['value']:.2e}".replace("e+0", "e") in page
+    assert one["loss_nats"]["low"] < loss_at(n, d) < one["loss_nats"]["high"]
+    assert one["loss_nats"]["high"] / one["loss_nats"]["low"] < 1.1
+    assert f"{one['loss_nats']['value']:.4g}"[:4] in page
     if law == "chinchilla":
-        assert one["n_params"]["value"] == pytest.approx(n, rel=0.05)
-        assert one["loss_nats"]["low"] < loss_at(n, d) < one["loss_nats"]["high"]
+        assert one["n_params"]["value"] == pytest.approx(n, rel=0.05) and one["loss_from"] is None
+    else:
+        assert one["loss_from"] == "L = E + A C^-alpha through 4 minima" and one["loss_from"] in page
     if law == "isoflop":
         assert one["n_params"]["low"] < n < one["n_params"]["high"]
 

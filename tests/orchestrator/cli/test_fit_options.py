@@ -167,3 +167,12 @@ def test_few_sizes_that_share_an_effect_and_a_run_that_the_law_follows_are_named
     page, told = fit("--law", "chinchilla", "--objective", "log-l2", rows=alone)
     (note,) = [note for note in told["interval_notes"] if "leverage" in note]
     assert note in page
+
+
+def test_twenty_runs_of_the_law_asked_for_are_no_ground_for_another(fit):
+    """Five sizes at four ratios of tokens, noise 1%: by chance farseer is half as far off on the dearest four runs."""
+    n = np.repeat(np.geomspace(3e7, 3e9, 5), 4)
+    d = n * np.tile(np.geomspace(5, 100, 4), 5)
+    scatter = np.exp(0.01 * np.random.default_rng(0).normal(size=20))
+    page, told = fit("--law", "chinchilla", rows=list(zip(n, d, loss_at(n, d) * scatter, strict=True)))
+    assert told["advice"] is None and "advice" not in page

@@ -117,7 +117,7 @@ def find_study(names: Sequence[str]) -> tuple[Study, str | None]:
 
 
 def _under_way(study: Study, experiment: str) -> str:
-    """Return the name of a file's sweep while runs of it are missing, else the experiment's: what `submit` goes on with."""
+    """Return the name of a file's sweep while runs of it are missing, else that of its experiment."""
     from scalewright.orchestrator.plan.earlier_runs import open_existing
 
     sweep = sweep_name(experiment)

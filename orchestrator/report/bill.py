@@ -6,9 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalewright.orchestrator.config.ladder import plain_params
 from scalewright.orchestrator.config.resources import EXECUTORS
 from scalewright.orchestrator.plan.bill import BillRow, Plan, bill
-from scalewright.orchestrator.report.format import duration, short_count
+from scalewright.orchestrator.report.format import duration, short_count, size_words
 from scalewright.orchestrator.report.tables import print_json, print_rows
 from scalewright.orchestrator.study import Study
 
@@ -22,6 +23,9 @@ def print_plan(plan: Plan, study: Study, receipt: "PlanReceipt | None", *, as_js
     if as_json:
         print_json(plan_record(plan))
         return
+    if solved := solved_sizes(plan):
+        print_rows([_solved_line(row) for row in solved], title="sizes by their parameters")
+        print()
     print_rows([_bill_line(row) for row in bill(plan)], title=f"{plan.experiment.name}: {len(plan.runs)} runs")
     for line in summary(plan, study, receipt):
         print(line, file=sys.stderr)
@@ -34,6 +38,8 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "experiment": plan.experiment.name,
         "bill": [asdict(row) for row in bill(plan)],
         "total": _total(plan),
+        "notes": list(plan.notes),
+        "solved_sizes": solved_sizes(plan),
         "warnings": list(plan.warnings),
         "runs": [
             {
@@ -56,6 +62,24 @@ def plan_record(plan: Plan) -> dict[str, Any]:
     }
 
 
+def solved_sizes(plan: Plan) -> list[dict[str, Any]]:
+    """Return shape and parameters of each size that was asked for by its number of parameters."""
+    rows = []
+    for name, asked in plan.experiment.asked_params.items():
+        size = plan.experiment.sizes[name]
+        shape = {key: getattr(size, key) for key in ("width", "depth", "heads")}
+        rows.append(
+            {"size": name, "asked": asked, **shape, "n_params": (n := plain_params(size)), "off": n / asked - 1}
+        )
+    return rows
+
+
+def _solved_line(row: dict[str, Any]) -> dict[str, Any]:
+    shown = {"asked": f"{row['asked']:,.0f}", "n_params": f"{row['n_params']:,}", "off": f"{row['off']:+.1%}"}
+    names = {"asked": "asked for", "n_params": "parameters", "off": "off by"}
+    return {names.get(key, key): value for key, value in (row | shown).items()}
+
+
 def _total(plan: Plan) -> dict[str, Any]:
     rows = bill(plan)
     return {
@@ -64,6 +88,9 @@ def _total(plan: Plan) -> dict[str, Any]:
         "n_tokens": sum(row.n_tokens for row in rows),
         "flops": sum(row.flops for row in rows),
         "wall_s": plan.wall_s,
+        "gpu_hours": plan.gpu_hours,
+        "price": plan.price,
+        "disk_bytes": plan.disk_bytes,
         "runs_with_measured_throughput": plan.n_measured,
     }
 
@@ -90,6 +117,7 @@ def summary(plan: Plan, study: Study, receipt: "PlanReceipt | None") -> list[str
         f"to do: {numbers['to_do']} of {numbers['runs']} runs, {short_count(numbers['n_tokens'])} tokens, "
         f"{numbers['flops']:.3g} FLOPs, about {duration(plan.wall_s)} of training{at_once(plan)}"
     ]
+    lines.append(f"{gpus(plan)}checkpoints: up to {size_words(plan.disk_bytes)} of disk")
     if plan.n_measured < len(plan.runs):
         lines.append(f"time: measured throughput for {plan.n_measured} of {len(plan.runs)} runs, else an assumed speed")
     if receipt is not None:
@@ -97,7 +125,15 @@ def summary(plan: Plan, study: Study, receipt: "PlanReceipt | None") -> list[str
 
         place = name_of(parse_url(study.database))
         lines.append(f"recorded in {place}: {receipt.n_new} new runs, {receipt.n_existing} known ones")
-    return lines + [f"warning: {warning}" for warning in plan.warnings]
+    return [*lines, *plan.notes] + [f"warning: {warning}" for warning in plan.warnings]
+
+
+def gpus(plan: Plan) -> str:
+    """Say the GPU hours and their price, if runs ask for GPUs."""
+    if not plan.gpu_hours:
+        return ""
+    price = "" if plan.price is None else f", {plan.price:,.2f} at the profiles' price"
+    return f"GPU hours: {plan.gpu_hours:.3g}{price}; "
 
 
 def at_once(plan: Plan) -> str:

@@ -55,11 +55,6 @@ def listed(words: Sequence[str], most: int = 6) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else list(words))
 
 
-def counted(n: int, one: str, many: str = "") -> str:
-    """Write a number with its noun, plural by `s` unless `many` says how: the only place that does."""
-    return f"{n} {one if n == 1 else many or one + 's'}"
-
-
 def short_count(n: float) -> str:
     """Write a count in three digits as a person says it: 950, 812k, 3.2M, 1.5B; 999,600 is 1M, not 1,000k."""
     if not math.isfinite(n):

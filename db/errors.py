@@ -11,3 +11,7 @@ class CannotWrite(DbError):
 
 class EmptyDatabaseError(DbError):
     """A database without any table: fresh, to be filled by the first plan."""
+
+
+class UnknownColumnError(DbError):
+    """A condition, an order or a choice of columns that names a column that is not there."""

@@ -26,7 +26,6 @@ class Agreement:
 
     a: dict[str, Parameter]
     refused: dict[str, str]
-    chi_square: float
     p_value: float
 
     @property
@@ -61,12 +60,12 @@ def approaches(points: Points | pd.DataFrame, *, rules: PointRules | None = None
             refused[name] = str(error)
     if not found:
         raise FittingError("; ".join(f"{n}: {why}" for n, why in refused.items()))
-    return Agreement(found, refused, *_homogeneity(list(found.values())))
+    return Agreement(found, refused, _homogeneity(list(found.values())))
 
 
-def _homogeneity(values: list[Parameter]) -> tuple[float, float]:
-    """Cochran's Q over the estimates, and its p value."""
+def _homogeneity(values: list[Parameter]) -> float:
+    """Return the p value of Cochran's Q over the estimates."""
     a, se = np.array([p.value for p in values]), np.array([max(p.se, 1e-12) for p in values])
     weight = se**-2
     q = float((weight * (a - np.average(a, weights=weight)) ** 2).sum())
-    return q, float(stats.chi2.sf(q, len(a) - 1)) if len(a) > 1 else 1.0
+    return float(stats.chi2.sf(q, len(a) - 1)) if len(a) > 1 else 1.0

@@ -213,7 +213,17 @@ def _all_multipliers(
         compute, sharing = compute_multiplier(pair, method, baseline, level=level)
     except FittingError as error:
         return tuple(found), None, [str(error)]
-    return (*compute, *found), sharing, [w for m in compute for w in m.warnings]
+    return (*compute, *found), sharing, [_far_words(one) for one in compute if one.reason or one.is_extrapolated]
+
+
+def _far_words(one: Multiplier) -> str:
+    """Say why a compute multiplier has no value, or how far past the baseline's runs it rests."""
+    if one.reason:
+        return f"compute multiplier at {one.at}: {one.reason}"
+    return (
+        f"compute multiplier at {one.at}: an extrapolation, the baseline's law is read {one.past:.3g}x outside its"
+        " runs; the interval does not hold what the law may miss there"
+    )
 
 
 def _design_warnings(pair: Points, method: str, baseline: str) -> list[str]:

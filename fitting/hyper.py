@@ -294,9 +294,8 @@ def fit_hyper_law(optima: list[Optimum], setting: str, label: str, level: float 
     df = len(y) - len(used)
     variance = float(((y - design @ solved) ** 2).sum()) / df if df else float("inf")
     shift = np.array([1.0, *(-centre for _, _, centre in used[1:])])
-    params = _law_params(
-        used, solved, np.asarray(gram * (variance if df else np.inf)), shift, t_quantile(level, max(df, 1))
-    )
+    covariance = np.asarray(gram * variance if df else np.full_like(gram, np.inf), dtype=np.float64)
+    params = _law_params(used, solved, covariance, shift, t_quantile(level, max(df, 1)))
     return HyperLaw(setting, label, params, len(y), _law_warnings(params, df, setting))
 
 

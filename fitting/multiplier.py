@@ -25,6 +25,7 @@ from scalewright.fitting.words import counted
 
 Array = NDArray[np.float64]
 
+SLACK = 0.02  # relative; answers this little outside the baseline's runs are not called extrapolated
 REJECT = 0.05  # p-value of the F test under which exponents are not shared
 PAIRS = (("chinchilla-shared", "all runs"), ("power-shared", "runs on the lower envelope of loss against compute"))
 
@@ -47,7 +48,9 @@ class SharingTest:
 class Multiplier:
     """How many times the baseline needs of `kind` ("compute", "data", "parameters") for the method's loss.
 
-    `at` names where ("any compute", a FLOP number, a budget), `basis` the law and the runs behind it; NaN: undefined.
+    `at` names where ("any compute", a FLOP number, a budget), `basis` the law and the runs behind it. `past`: how many
+    times outside the baseline's runs the answer lies, 1 or less inside, None where that has no meaning. `reason`: why
+    there is no value, or no interval; these are NaN then.
     """
 
     kind: str
@@ -56,7 +59,17 @@ class Multiplier:
     low: float
     high: float
     basis: str
-    warnings: tuple[str, ...] = ()
+    past: float | None = None
+    reason: str = ""
+
+    @property
+    def is_extrapolated(self) -> bool:
+        """Whether the baseline had to be evaluated outside its runs, by more than rounding."""
+        return self.past is not None and self.past > 1 + SLACK
+
+    def unresolved(self, reason: str) -> "Multiplier":
+        """Return it without a number, for a reason."""
+        return replace(self, value=math.nan, low=math.nan, high=math.nan, reason=reason)
 
 
 def compute_multiplier(
@@ -141,7 +154,11 @@ def _multipliers(
     """Multipliers of one law; empty where its exponents are not identified."""
     if test.shared:
         result = fit(runs, law, level=level, profile="never")
-        return (_shared(result, *names),) if _usable(result) else ()
+        if not _usable(result):
+            return ()
+        found = _shared(result, *names)
+        cheapest, dearest = (runs.frame.loc[runs.frame["label"] == name, "flops"] for name in names)
+        return (replace(found, past=found.value * float(cheapest.min() / dearest.max())),)
     own = {m: fit(runs.of(m), separate(law), level=level, profile="never") for m in names}
     if not all(_usable(r) for r in own.values()):
         return ()
@@ -190,12 +207,13 @@ def _inverted(method: FitResult, baseline: FitResult, flops: float) -> Multiplie
         spread = np.array([(math.log(float(told.high)) - log_loss) / t])
         reach, slope, own = _invert_power(baseline, log_loss)
     if not math.isfinite(reach):
-        note = "undefined: the method's loss is below the baseline's fitted floor"
-        return Multiplier("compute", at, math.nan, math.nan, math.nan, basis, (note,))
+        below = "undefined: the method's loss is below the baseline's fitted floor"
+        return Multiplier("compute", at, math.nan, math.nan, math.nan, basis, reason=below)
     se = math.hypot(float(spread[0]) / slope, own)
     half = t_quantile(method.level, min(method.estimate.noise.df, baseline.estimate.noise.df)) * se
     value, low, high = (math.exp(reach - math.log(flops) + shift) for shift in (0.0, -half, half))
-    return Multiplier("compute", at, value, low, high, basis)
+    past = math.exp(reach) / baseline.range["flops"][1]
+    return Multiplier("compute", at, value, low, high, basis, past)
 
 
 def _invert_chinchilla(baseline: FitResult, log_loss: float) -> tuple[float, float, float]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -36,17 +36,36 @@ def parameter_multipliers(points: Points, method: str, baseline: str, *, level: 
 
     Budgets come smallest first. The line is straight in log-log, through three sizes or more. The interval is
     Fieller's, with the scatter of single runs pooled over the comparison or that about the line, whichever is larger:
-    infinite ends where the line's slope is not resolved, NaN where no scatter is known. A budget whose line does not
-    fall is left out.
+    infinite ends where the line's slope is not resolved, NaN where no scatter is known. Past the range of sizes that
+    were run nothing is worth a number. A budget whose line does not fall is left out.
     """
     noise = scatter(points.frame)
+    sizes = points.frame.loc[points.frame["label"].isin([method, baseline]), "n_params"]
+    span = float(sizes.max() / sizes.min())
     found = []
     for budget, sides in _budgets(points, method, baseline):
         ends = _ends(sides, noise, level)
         if ends is not None:
             value, low, high = (math.exp(min(end, LARGEST_LOG)) if end < LARGEST_LOG else math.inf for end in ends)
-            found.append(Multiplier("parameters", f"budget {budget}", value, low, high, BASIS))
+            one = Multiplier("parameters", f"budget {budget}", value, low, high, BASIS, _outside(sides, value))
+            found.append(_resolved(one, span))
     return tuple(found)
+
+
+def _outside(sides: _Sides, value: float) -> float:
+    """How many times outside the baseline's sizes the one lies that reaches the method's loss at its middle size."""
+    needed = float(sides.log_n.mean()) + math.log(value)
+    beyond = max(needed - sides.line_log_n.max(), sides.line_log_n.min() - needed)
+    return math.exp(min(float(beyond), LARGEST_LOG))
+
+
+def _resolved(one: Multiplier, span: float) -> Multiplier:
+    """Take the number from a multiplier past the sizes that were run, or whose interval is on both sides."""
+    if not 1 / span <= one.value <= span:
+        return one.unresolved(f"{'more' if one.value > 1 else 'fewer'} than the sizes that were run span ({span:.3g}×)")
+    if one.low < 1 / span and one.high > span:
+        return one.unresolved(f"not resolved: its interval reaches past all sizes that were run ({span:.3g}×)")
+    return replace(one, reason="no interval: the noise of single runs is not known") if math.isnan(one.low) else one
 
 
 def _budgets(points: Points, method: str, baseline: str) -> Iterator[tuple[str, _Sides]]:

@@ -81,7 +81,6 @@ class Prediction:
     low: Array
     high: Array
     level: float
-    new_run: bool
 
     def frame(self) -> pd.DataFrame:
         """Return the columns loss_nats, low, high."""
@@ -186,7 +185,7 @@ class FitResult:
         margin = half - np.sqrt(variance) * half / np.maximum(spread, 1e-300) if new_run else np.zeros_like(half)
         low, high = widen(log_loss, half, others, margin)
         value, low, high = (open_exp(v).reshape(shape) for v in (log_loss, low, high))
-        return Prediction(value, low, high, level or self.level, new_run)
+        return Prediction(value, low, high, level or self.level)
 
     def _method(self, method: str | None) -> str:
         if not self.law.per_method:

@@ -1,6 +1,6 @@
 """make mutants: plant small errors in the numeric modules, one at a time, and count those that a test notices.
 
-    python tests/mutants.py [--per-module N] [--seed S] [--only WORD]
+    python tests/mutants.py [--per-module N] [--seed S] [--only WORD ...]
 
 Works on a copy of the tree. Each module is judged by the tests of its row in ROOMS; the sample is drawn by the seed.
 """
@@ -9,6 +9,7 @@ import argparse
 import ast
 import copy
 import importlib
+import json
 import multiprocessing
 import os
 import random
@@ -17,18 +18,21 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMIT_S = 300
+LIMIT_S = 30  # and ten times what the tests need without a mutant
 SLOW_IMPORTS = ("torch", "lightning", "scipy.stats", "scipy.optimize", "pandas", "matplotlib.pyplot", "sqlalchemy")
 CONTRACT = "tests/contracts/test_yaml_to_log.py"
 FITTING, ORCHESTRATOR = "tests/fitting/test_", "tests/orchestrator/"
+QUIETLY = ("-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:randomly", "--hypothesis-profile=first")
 QUICK = ("-k", "not postgresql")
 GRID = (ORCHESTRATOR + "plan/test_grid.py",)
 PLAN = (ORCHESTRATOR + "plan/test_plan.py", ORCHESTRATOR + "config/test_recipes.py", CONTRACT)
@@ -142,19 +146,31 @@ class Mutant:
     line: int
     words: str
     text: str
+    function: tuple[int, int]  # its first and last line, 0 where it is in none
 
 
 def mutants_of(text: str) -> list[Mutant]:
     """Return every edit of the tables above that the module's functions allow."""
     tree = ast.parse(text)
+    idle = {id(one) for node in ast.walk(tree) for aside in without_number(node) for one in ast.walk(aside)}
     found = []
     for place, node in enumerate(ast.walk(tree)):
+        if id(node) in idle:
+            continue
         for variant in range(len(list(edits(node)))):
             changed = copy.deepcopy(tree)
             other = list(ast.walk(changed))[place]
             words = list(edits(other))[variant]()
-            found.append(Mutant(getattr(node, "lineno", 0), words, ast.unparse(changed)))
+            line = getattr(node, "lineno", 0)
+            found.append(Mutant(line, words, ast.unparse(changed), function_at(tree, line)))
     return found
+
+
+def function_at(tree: ast.Module, line: int) -> tuple[int, int]:
+    """Return the first and last line of the innermost function that holds a line, 0 where none does."""
+    defs = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    spans = [(min([node.lineno, *(one.lineno for one in node.decorator_list)]), node.end_lineno) for node in defs]
+    return max((span for span in spans if span[0] <= line <= span[1]), default=(0, 0))
 
 
 def edits(node: ast.AST) -> Iterator:
@@ -171,6 +187,13 @@ def edits(node: ast.AST) -> Iterator:
         yield lambda: rename(node.func)
     if isinstance(node, ast.IfExp):
         yield lambda: flip(node)
+
+
+def without_number(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the parts of `node` that decide no number: decorators, and whether `zip` checks lengths."""
+    yield from getattr(node, "decorator_list", ())
+    if isinstance(node, ast.keyword) and node.arg == "strict":
+        yield node
 
 
 def is_text(node: ast.AST) -> bool:
@@ -230,18 +253,83 @@ def copy_tree(place: Path) -> Path:
     return place
 
 
-def is_noticed(tree: Path, tests: tuple[str, ...]) -> bool:
+class Calls:
+    """A pytest plugin: which functions of a module each test calls, by their first lines, and what each test takes.
+
+    What a fixture of a module or session calls counts for the whole file. Other processes are not seen.
+    """
+
+    def __init__(self, module: str, place: Path) -> None:
+        self.module, self.place, self.now = module, place, ""
+        self.lines: dict[str, set[int]] = {}
+        self.seconds: dict[str, float] = {}
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        if frame.f_code.co_filename.endswith(self.module):
+            self.lines.setdefault(self.now, set()).add(frame.f_code.co_firstlineno)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator:
+        self.now, began = item.nodeid, time.monotonic()
+        sys.settrace(self)
+        threading.settrace(self)
+        told = yield
+        sys.settrace(None)
+        self.seconds[item.nodeid] = time.monotonic() - began
+        return told
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: object, request: pytest.FixtureRequest) -> Iterator:
+        if request.scope == "function":
+            return (yield)
+        before, self.now = self.now, self.now.partition("::")[0]
+        told = yield
+        self.now = before
+        return told
+
+    def pytest_sessionfinish(self) -> None:
+        lines = {test: sorted(lines) for test, lines in self.lines.items()}
+        self.place.write_text(json.dumps({"lines": lines, "seconds": self.seconds}))
+
+
+@dataclass(frozen=True)
+class Row:
+    """The tests that judge a module, as they went without a mutant."""
+
+    tests: tuple[str, ...]
+    lines: dict[str, list[int]]
+    seconds: dict[str, float]
+
+    def tests_of(self, mutant: Mutant) -> tuple[str, ...]:
+        """Return the tests that call the mutant's function, the quickest first; all of the row where none does."""
+        first, last = mutant.function
+        called = {place for place, lines in self.lines.items() if any(first <= line <= last for line in lines)}
+        own = [test for test in self.seconds if test in called or test.partition("::")[0] in called]
+        return tuple(sorted(own, key=self.seconds.__getitem__)) or self.tests
+
+    def limit_s(self) -> float:
+        return LIMIT_S + 10 * sum(self.seconds.values())
+
+
+def measure(tree: Path, module: str, tests: tuple[str, ...]) -> Row:
+    place = tree / "calls.json"
+    if is_noticed(tree, tests, None, Calls(module, place)):
+        sys.exit(f"{module}: its tests fail without a mutant")
+    return Row(tests, **json.loads(place.read_text()))
+
+
+def is_noticed(tree: Path, tests: tuple[str, ...], limit_s: float | None, *plugins: Calls) -> bool:
     """Run the tests in the copy, in a fork that needs no import of torch again; one that fails, or hangs, notices."""
-    child = multiprocessing.get_context("fork").Process(target=run_tests, args=(tree, tests))
+    child = multiprocessing.get_context("fork").Process(target=run_tests, args=(tree, tests, plugins))
     child.start()
-    child.join(LIMIT_S)
+    child.join(limit_s)
     if child.is_alive():
         os.killpg(child.pid, signal.SIGKILL)
         child.join()
     return child.exitcode != 0
 
 
-def run_tests(tree: Path, tests: tuple[str, ...]) -> None:
+def run_tests(tree: Path, tests: tuple[str, ...], plugins: tuple[Calls, ...]) -> None:
     os.setpgrp()
     os.chdir(tree)
     silence = os.open(os.devnull, os.O_RDWR)
@@ -250,14 +338,14 @@ def run_tests(tree: Path, tests: tuple[str, ...]) -> None:
     sys.path[:0], os.environ["PYTHONPATH"] = [str(tree)], str(tree)
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # two mutants of a second and a size would share one
     sys.dont_write_bytecode = True
-    os._exit(pytest.main(["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:randomly", *tests]))
+    os._exit(pytest.main([*QUIETLY, *tests], plugins=[*plugins]))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--per-module", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", nargs="*", default=[""], help="modules whose path holds one of these words")
     asked = parser.parse_args()
     os.nice(10)
     for name in SLOW_IMPORTS:
@@ -266,17 +354,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         tree = copy_tree(Path(folder))
         for module, tests in ROOMS.items():
-            if asked.only not in module:
+            if not any(word in module for word in asked.only):
                 continue
-            text = (ROOT / module).read_text()
-            chosen = mutants_of(text)
+            began, text = time.monotonic(), (tree / module).read_text()
+            row, chosen = measure(tree, module, tests), mutants_of(text)
             random.Random(f"{asked.seed} {module}").shuffle(chosen)
-            if is_noticed(tree, tests):
-                sys.exit(f"{module}: its tests fail without a mutant")
-            began, n_killed, tried = time.monotonic(), 0, chosen[: asked.per_module]
+            n_killed, tried = 0, chosen[: asked.per_module]
             for one in tried:
                 (tree / module).write_text(one.text)
-                is_killed = is_noticed(tree, tests)
+                is_killed = is_noticed(tree, row.tests_of(one), row.limit_s())
                 n_killed += is_killed
                 if not is_killed:
                     print(f"survives: {module}:{one.line}: {one.words}", flush=True)

@@ -27,7 +27,8 @@ RATIO_TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0,
 def speed_ups(pooled: pd.DataFrame, cells: pd.DataFrame, *, title: str = "", note: str = "") -> Figure:
     """Draw how many times less a method needs than its baseline: one row a comparison and unit.
 
-    pooled: columns method, baseline, unit, ratio, low, high, n (low or high infinite or missing: one-sided);
+    pooled: columns method, baseline, unit, ratio, low, high, n (low or high infinite or missing: one-sided), and where
+    known `past`: how many times outside the baseline's runs it was read (hollow past 1; missing: inside);
     cells: the same comparisons at each size and budget (columns method, baseline, unit, ratio, extrapolated):
     those that lie past the budgets that were run are drawn hollow.
     """
@@ -66,7 +67,13 @@ def _draw_pooled(axes: Axes, place: int, row: object) -> None:
     left = low if low is not None and math.isfinite(low) and low > 0 else None
     right = high if high is not None and math.isfinite(high) else None
     axes.plot([left or RATIO_TICKS[0] / 10, right or RATIO_TICKS[-1] * 10], [place, place], color=style.colour)
-    axes.plot([ratio], [place], marker=style.marker, color=style.colour, markersize=8)
+    face = "white" if _is_past(row) else style.colour
+    axes.plot([ratio], [place], marker=style.marker, color=style.colour, markersize=8, markerfacecolor=face)
+
+
+def _is_past(row: object) -> bool:
+    past = getattr(row, "past", None)
+    return past is not None and bool(past > 1)
 
 
 def finish(axes: Axes, rows: Sequence[object], names: Sequence[str], values: Iterable[float]) -> None:
@@ -109,4 +116,5 @@ def _interval_words(row: object) -> str:
     if not math.isfinite(ratio):
         return f"not reached, n = {n}"
     ends = [f"{end:.2f}" if end is not None and math.isfinite(end) else "open" for end in (low, high)]
-    return f"{ratio:.2f}× [{ends[0]}, {ends[1]}], n = {n}"
+    told = f"extrapolated {plain(float(f'{row.past:.2g}'))}×" if _is_past(row) else f"n = {n}"  # type: ignore[attr-defined]
+    return f"{ratio:.2f}× [{ends[0]}, {ends[1]}], {told}"

@@ -33,7 +33,6 @@ class Interval:
 class Effect:
     """Shifts of one form ("one", "trend", "size", "budget", "cell") with their fit and noise."""
 
-    form: str
     names: tuple[str, ...]
     fit: CurveFit
     noise: Noise
@@ -80,7 +79,7 @@ def fit_effect(runs: Runs, form: str, own_slopes: bool, level: float = 0.95, noi
     else:
         noise = replace(noise, df=len(runs) - fit.n_parameters)
     found = tuple(shift_interval(runs, fit, noise, k, level) for k in range(z.shape[1]))
-    return Effect(form, names, fit, noise, found)
+    return Effect(names, fit, noise, found)
 
 
 def choose_slopes(runs: Runs) -> tuple[bool, float]:

@@ -8,6 +8,7 @@ from scalewright.orchestrator.analysis.advice import advised_words
 from scalewright.orchestrator.analysis.comparisons import PairReading, read_pair
 from scalewright.orchestrator.analysis.forecasts import expected
 from scalewright.orchestrator.analysis.settings import with_settings
+from scalewright.orchestrator.analysis.tuning import Tuned, sweep_behind
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.study import Study
 
@@ -42,7 +43,7 @@ class Analysis:
     minima: of labels whose runs are isoFLOP curves, the minimum of each (label, flops, n_params, n_tokens, loss_nats);
     layers: what each layer of each label's largest run did (label and the columns of db.frames.layer_values);
     to_come, held_out: forecasts of runs not yet ended and of runs marked holdout, where there are any; advised: how
-    runs were chosen, where `advise` chose them.
+    runs were chosen, where `advise` chose them; tuned: the sweep that gave the rates, where one did.
     """
 
     experiment: str
@@ -58,6 +59,7 @@ class Analysis:
     to_come: "Forecast | None" = field(default=None, repr=False)
     held_out: "Forecast | None" = field(default=None, repr=False)
     advised: str = ""
+    tuned: "Tuned | None" = field(default=None, repr=False)
 
     @property
     def labels(self) -> list[str]:
@@ -92,6 +94,7 @@ def analyze(study: Study, experiment: str, *, compare: Sequence[tuple[str, str]]
         evaluations=evaluations(database, experiment=experiment),
         curves=logged_curves(database, analysis.points.frame["run_id"].tolist()),
         advised=advised_words(study, experiment, runs),
+        tuned=sweep_behind(database, experiment, runs),
         layers=logged_layers(database, analysis.points.frame),
     )
     return store_fits(database, analysis)

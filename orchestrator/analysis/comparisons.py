@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from scalewright.fitting.compare import Comparison
     from scalewright.fitting.frame import Points
     from scalewright.fitting.joint.units import Pooled
+    from scalewright.fitting.multiplier import Multiplier
     from scalewright.fitting.speedup import SpeedUp
 
 UNITS = ("tokens", "flops", "seconds")
@@ -23,7 +24,6 @@ class PairReading:
 
     comparison: "Comparison"
     extrapolated: frozenset[tuple[str, str, str]]
-    size_range: float = math.inf  # largest over smallest number of parameters that were run
 
     @property
     def method(self) -> str:
@@ -44,6 +44,12 @@ class PairReading:
         """Return a speed-up; None where it was not measured, or where both its ends are open: then it says nothing."""
         found = self.comparison.speedup(unit, scope)
         return found if found is not None and (found.low > 0 or math.isfinite(found.high)) else None
+
+    @property
+    def compute(self) -> "list[Multiplier]":
+        """The compute multipliers that have a value, cheapest compute first."""
+        found = self.comparison.multipliers
+        return [one for one in found if one.kind == "compute" and math.isfinite(one.value)]
 
     def cells_of(self, unit: str, direction: str = DIRECTIONS[0]) -> list["SpeedUp"]:
         """Return the speed-ups of each size and budget, in `unit` (tokens, flops or seconds)."""
@@ -66,8 +72,7 @@ def read_pair(points: "Points", method: str, baseline: str, *, curve: str = CURV
     from scalewright.fitting.compare import compare
 
     comparison = compare(points, method, baseline, curve=curve, level=level)
-    sizes = points.frame.loc[points.frame["label"].isin([method, baseline]), "n_params"]
-    return PairReading(comparison, extrapolated(points, comparison.speedups), float(sizes.max() / sizes.min()))
+    return PairReading(comparison, extrapolated(points, comparison.speedups))
 
 
 def extrapolated(points: "Points", cells: Sequence["SpeedUp"]) -> frozenset[tuple[str, str, str]]:

@@ -14,7 +14,7 @@ from scalewright.orchestrator.report.comparison_tables import (
     sharing_words,
     speed_ups_table,
 )
-from scalewright.orchestrator.report.figures import pair_picture
+from scalewright.orchestrator.report.figures import is_drawn, pair_picture
 from scalewright.orchestrator.study import Asked
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def comparison_answer(
         "along_curve": [asdict(one) for one in along],
         "curve": curve,
     }
-    drawn = (pair_picture(pair),) if pair.ratio("tokens") else ()
+    drawn = (pair_picture(pair),) if is_drawn(pair) else ()
     return Answer(tuple(table for table in tables if table.rows), (sentence(pair), ""), lines, drawn, value)
 
 

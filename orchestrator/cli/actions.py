@@ -34,6 +34,23 @@ def order_of(plan: "Plan", *, executor: str | None, max_parallel: int | None, pa
     )
 
 
+def plan_now(file: Path) -> tuple["Plan", Study]:
+    """Plan the file as things stand: results of a sweep that no command has brought into the database are, first."""
+    from scalewright.orchestrator.config.load import load_experiment
+    from scalewright.orchestrator.plan.earlier_runs import open_existing
+    from scalewright.orchestrator.plan.make import plan_file, study_of
+    from scalewright.orchestrator.report.bill import show_documents
+
+    experiment = load_experiment(file)
+    if experiment.tune:
+        study = study_of(experiment)
+        with open_existing(study) as database:
+            known = database is not None
+        if known:
+            list(say_talk(study))
+    return plan_file(file, progress=show_documents)
+
+
 def submit_file(
     file: Path,
     *,
@@ -48,10 +65,10 @@ def submit_file(
     only: ids of the runs to submit, instead of all; raises UserError for one that the file does not plan.
     """
     from scalewright.orchestrator.jobs.executors.executor import find_executor
-    from scalewright.orchestrator.plan.make import plan_file, record
-    from scalewright.orchestrator.report.bill import print_plan, show_documents
+    from scalewright.orchestrator.plan.make import record
+    from scalewright.orchestrator.report.bill import print_plan
 
-    plan, study = plan_file(file, progress=show_documents)
+    plan, study = plan_now(file)
     order = order_of(plan, executor=executor, max_parallel=max_parallel, payload=payload)
     if dry_run:
         print_plan(plan, study, None, as_json=False)
@@ -64,6 +81,7 @@ def submit_file(
     chosen = plan if only is None else replace(plan, runs=tuple(run for run in plan.runs if run.run_id in only))
     receipt = submit_plan(chosen, study, order)
     yield describe(receipt, order.executor)
+    yield from plan.notes
     if find_executor(order.executor).in_process:  # its jobs are over
         yield from say_talk(study)
     yield _state_line(study, plan.experiment.name)

@@ -46,10 +46,11 @@ def plan(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the bill and record nothing.")] = False,
 ) -> None:
     """Resolve the grid, print the bill and record the runs. Example: scalewright plan experiments.yaml"""
-    from scalewright.orchestrator.plan.make import plan_file, record
-    from scalewright.orchestrator.report.bill import print_plan, show_documents
+    from scalewright.orchestrator.cli.actions import plan_now
+    from scalewright.orchestrator.plan.make import record
+    from scalewright.orchestrator.report.bill import print_plan
 
-    made, study = plan_file(file, progress=show_documents)
+    made, study = plan_now(file)
     receipt = None if dry_run else record(made, study)
     print_plan(made, study, receipt, as_json=as_json)
 

@@ -10,7 +10,7 @@ from scalewright.db.experiments import ARCHIVE
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.jobs.control import Target
 from scalewright.orchestrator.runs.spec import match
-from scalewright.orchestrator.study import Asked, Study
+from scalewright.orchestrator.study import Asked, Study, sweep_name
 from scalewright.orchestrator.talk import say
 
 SQLITE_HEADER = b"SQLite format 3\0"
@@ -108,10 +108,20 @@ def find_study(names: Sequence[str]) -> tuple[Study, str | None]:
             from scalewright.orchestrator.plan.make import study_of
 
             experiment = load_experiment(name)
-            return study_of(experiment), experiment.name
+            study = study_of(experiment)
+            return study, _under_way(study, experiment.name) if experiment.tune else experiment.name
         if name.endswith((".yaml", ".yml")):
             raise UserError(f"{name}: no such file (make a starter with: scalewright init)")
     return Study.at(), None
+
+
+def _under_way(study: Study, experiment: str) -> str:
+    """Return the name of a file's sweep while that is all the database knows of the file, else the experiment's."""
+    from scalewright.orchestrator.plan.earlier_runs import open_existing
+
+    with open_existing(study) as database:
+        known = set() if database is None else set(frames.experiments(database)["name"])
+    return sweep_name(experiment) if experiment not in known and sweep_name(experiment) in known else experiment
 
 
 def resolve(names: Sequence[str]) -> Target:

@@ -55,18 +55,22 @@ def _is_axis(key: str) -> bool:
 Axes = Annotated[dict[str, tuple[Any, ...]], BeforeValidator(read_axes)]
 
 
-class Selector(Section):
-    """Points whose axes all have one of the values given: what `exclude` and `holdout` are lists of."""
+Conditions = Annotated[tuple[Text, ...], BeforeValidator(read_list)]
 
-    axes: Axes
+
+class Selector(Section):
+    """Points whose axes all have one of the values given, or that meet a condition: an item of `exclude`, `holdout`."""
+
+    axes: Axes = {}
+    condition: Text | None = None
 
     def matches(self, values: Mapping[str, Any]) -> bool:
-        """Tell whether a point has one of the wanted values on every axis that is named."""
-        return all(values.get(axis) in wanted for axis, wanted in self.axes.items())
+        """Tell whether the axes have these values; a condition is asked of many points at once."""
+        return self.condition is None and all(values.get(axis) in wanted for axis, wanted in self.axes.items())
 
 
 def _read_selectors(value: Any) -> tuple[Any, ...]:
-    return tuple({"axes": item} for item in read_list(value))
+    return tuple({"condition" if isinstance(item, str) else "axes": item} for item in read_list(value))
 
 
 Selectors = Annotated[tuple[Selector, ...], BeforeValidator(_read_selectors)]
@@ -78,6 +82,7 @@ class Group(Section):
     name: Text | None = None
     axes: Axes = {}
     zip: Axes = {}
+    when: Conditions = ()
     exclude: Selectors = ()
     holdout: Truth = False
 
@@ -90,7 +95,7 @@ def read_group(value: Any) -> Any:
     """Gather the axes, which are written beside the group's own keys."""
     if not isinstance(value, dict):
         return value
-    own = {key: item for key, item in value.items() if key in ("name", "zip", "exclude", "holdout")}
+    own = {key: item for key, item in value.items() if key in ("name", "zip", "when", "exclude", "holdout")}
     return own | {"axes": {key: item for key, item in value.items() if key not in own}}
 
 

@@ -1,28 +1,53 @@
 """Whether the names in an Experiment refer to something and its shapes can be built. Knows the tables of models."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from scalewright.orchestrator.config.axes import AXES, Selector
 from scalewright.orchestrator.config.experiment import Experiment, Method, Size
+from scalewright.orchestrator.config.ladder import shape_of
+from scalewright.orchestrator.config.models import ANY_VOCAB_SIZE, PLAIN_METHOD
 from scalewright.orchestrator.config.rates import PowerRule, TableRule, names_of
 from scalewright.orchestrator.config.recipes import RECIPES
 from scalewright.orchestrator.config.values import choose, read_positive
 from scalewright.orchestrator.config.yaml_text import KeyPath
 
-PLAIN_METHOD = "pre-ln"  # the shape alone, when a size is checked or a budget counts its parameters
-ANY_VOCAB_SIZE = 256
+PLANNED_NUMBERS = ("n_params", "n_params_total", "n_tokens", "flops", "width", "depth", "heads")
 
 
 def check_names(experiment: Experiment) -> None:
     """Raise UserError at the first name that refers to nothing or the first shape that cannot be built."""
+    _check_axes_given(experiment)
     _check_data(experiment)
     _check_labels(experiment)
     _check_recipes(experiment)
     _check_rates(experiment)
+    _check_tune(experiment)
     _check_grid(experiment)
     _check_comparisons(experiment)
     _check_resources(experiment)
     check_shapes(experiment)
+
+
+def _check_axes_given(experiment: Experiment) -> None:
+    """There are sizes and budgets, or isoFLOP curves, which have their own."""
+    isoflop, error = experiment.isoflop, experiment.source.error
+    given = {"sizes": bool(experiment.sizes), "budgets": bool(experiment.budgets)}
+    for key, there in given.items():
+        if not there and (isoflop is None or any(given.values())):
+            raise error((key,), "this key is missing")
+    if isoflop is None:
+        return
+    if isoflop.law is None and isoflop.method is not None:
+        raise error(("isoflop", "method"), "whose law? only beside `law`")
+    if isoflop.law is not None and "centre" in isoflop.model_fields_set:
+        raise error(("isoflop", "centre"), "not beside `law`, whose optimum is the middle")
+    if isoflop.span <= 1:
+        raise error(("isoflop", "span"), f"{isoflop.span:g} must be greater than 1: the largest size over the smallest")
+    names = [budget.text for budget in isoflop.budgets]
+    twice = next((name for name in names if names.count(name) > 1 or name in experiment.budgets), None)
+    if twice:
+        raise error(("isoflop", "budgets"), f"a second budget of the name {twice}")
 
 
 def _check_name(experiment: Experiment, path: KeyPath, name: str, valid: Iterable[str], what: str) -> None:
@@ -76,6 +101,25 @@ def _check_rates(experiment: Experiment) -> None:
             _check_reference(experiment, path, rule)
 
 
+def _check_tune(experiment: Experiment) -> None:
+    tune, error = experiment.tune, experiment.source.error
+    if tune is None:
+        return
+    if experiment.lr is not None:
+        raise error(("lr",), "not beside `tune:`, which finds the rates; single methods may have an `lr` of their own")
+    if all(method.lr is not None for method in experiment.methods):
+        raise error(("tune",), "every method has an `lr` of its own: there is nothing to sweep")
+    shared = sorted(experiment.all_seeds & set(tune.seeds or ()))
+    if shared:
+        raise error(("tune", "seeds"), f"seed {shared[0]} is one of the grid's; give others")
+    if any("lr" in group.axes or "lr" in group.zip for group in experiment.grid):
+        raise error(("tune",), "a group of the grid has rates of its own; sweep by `tune:` or by an axis, not by both")
+    for size in tune.at:
+        _check_name(experiment, ("tune", "at"), size, experiment.sizes, "size")
+    if tune.budget:
+        _check_name(experiment, ("tune", "budget"), tune.budget, experiment.budgets, "budget")
+
+
 def _all_rules(experiment: Experiment) -> Iterator[tuple[KeyPath, Any]]:
     yield ("lr",), experiment.lr
     for place, method in enumerate(experiment.methods):
@@ -96,15 +140,49 @@ def _check_reference(experiment: Experiment, path: KeyPath, rule: PowerRule) -> 
 
 
 def _check_grid(experiment: Experiment) -> None:
+    kinds = condition_kinds(experiment)
+    _check_conditions(experiment, ("when",), experiment.when, kinds)
     for place, group in enumerate(experiment.grid):
         path: KeyPath = ("grid", place) if isinstance(experiment.source.at(("grid",)), list) else ("grid",)
         _check_axes(experiment, path, group.axes)
         _check_axes(experiment, (*path, "zip"), group.zip)
-        for number, selector in enumerate(group.exclude):
-            _check_axes(experiment, (*path, "exclude", number), selector.axes)
-    for key, selectors in (("exclude", experiment.exclude), ("holdout", experiment.holdout)):
-        for number, selector in enumerate(selectors):
-            _check_axes(experiment, (key, number), selector.axes)
+        _check_conditions(experiment, (*path, "when"), group.when, kinds)
+        _check_selectors(experiment, (*path, "exclude"), group.exclude, kinds)
+    _check_selectors(experiment, ("exclude",), experiment.exclude, kinds)
+    _check_selectors(experiment, ("holdout",), experiment.holdout, kinds)
+
+
+def _check_selectors(
+    experiment: Experiment, path: KeyPath, selectors: Iterable[Selector], kinds: Mapping[str, str]
+) -> None:
+    for number, selector in enumerate(selectors):
+        _check_axes(experiment, (*path, number), selector.axes)
+        if selector.condition is not None:
+            _check_conditions(experiment, (*path, number), (selector.condition,), kinds)
+
+
+def _check_conditions(
+    experiment: Experiment, path: KeyPath, written: tuple[str, ...], kinds: Mapping[str, str]
+) -> None:
+    if not written:
+        return
+    from scalewright.db.errors import DbError
+    from scalewright.db.where import parse_condition
+
+    for number, condition in enumerate(written):
+        try:
+            parse_condition(condition, kinds, kinds)
+        except DbError as error:
+            at = (*path, number) if isinstance(experiment.source.at(path), list) else path
+            raise experiment.source.error(at, str(error)) from None
+
+
+def condition_kinds(experiment: Experiment) -> dict[str, str]:
+    """Return what conditions may speak of: axes, options that the grid varies, and numbers that follow from them."""
+    varied = {axis for group in experiment.grid for axis in (*group.axes, *group.zip)}
+    texts = dict.fromkeys(("size", "budget", "method", "precision"), "text")
+    numbers = dict.fromkeys([*(axis for axis in AXES if axis not in texts), *PLANNED_NUMBERS], "number")
+    return texts | numbers | {axis: "" for axis in sorted(varied) if axis not in AXES}
 
 
 def _check_axes(experiment: Experiment, path: KeyPath, axes: dict[str, tuple[object, ...]]) -> None:
@@ -136,12 +214,16 @@ def _check_resources(experiment: Experiment) -> None:
 
 def check_shapes(experiment: Experiment) -> None:
     """Build every model's spec once: first the sizes alone, then each method at each size."""
-    for name, size in experiment.sizes.items():
-        _try_spec(experiment, ("sizes", name), size, Method(method=PLAIN_METHOD))
+    shapes = dict(experiment.sizes)
+    if experiment.isoflop:
+        shapes[""] = shape_of(1, 1, experiment.isoflop)  # its sizes follow from the data's vocabulary
+    for name, size in shapes.items():
+        path: KeyPath = ("sizes", name) if experiment.source.at(("sizes", name)) else ("ladder",)
+        _try_spec(experiment, path if name else ("isoflop",), size, Method(method=PLAIN_METHOD))
     for place, method in enumerate(experiment.methods):
         path = method_path(experiment, place)
         _check_tables(experiment, path, method)
-        for size in experiment.sizes.values():
+        for size in shapes.values():
             _try_spec(experiment, path, size, method)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from scalewright.orchestrator.config import values
-from scalewright.orchestrator.config.axes import Group, Groups, Selectors
+from scalewright.orchestrator.config.axes import Conditions, Group, Groups, Selectors
 from scalewright.orchestrator.config.rates import RateRule
 from scalewright.orchestrator.config.resources import DEFAULT_EXECUTOR, Executor, Resources, Retry
 from scalewright.orchestrator.config.section import (
@@ -27,7 +27,9 @@ from scalewright.orchestrator.config.section import (
     read_list,
     read_many,
 )
+from scalewright.orchestrator.config.shapes import IsoFlop, Ladder
 from scalewright.orchestrator.config.training import Diagnostics, Divergence, Evaluation, Optimizer, Precision, Schedule
+from scalewright.orchestrator.config.tune import Tune
 from scalewright.orchestrator.config.yaml_text import YamlText
 
 MAX_SEEDS = 10_000
@@ -169,23 +171,32 @@ def _read_at(value: Any) -> Any:
 
 
 class Experiment(Section):
-    """One named grid: what is trained, how, and where."""
+    """One named grid: what is trained, how, and where.
+
+    asked_params: of each size that was solved for, the parameters asked for. places: pairs of size and budget that the
+    grid is made of; None: all. Both are worked out from the rest.
+    """
 
     name: Name = Field(alias="experiment")
+    extends: Text | None = None
     data: Annotated[DataSource, BeforeValidator(_read_data)] = DataSource()
-    sizes: Annotated[dict[str, Size], BeforeValidator(_read_sizes)]
-    budgets: Annotated[dict[str, Budget], BeforeValidator(_read_budgets)]
+    sizes: Annotated[dict[str, Size], BeforeValidator(_read_sizes)] = {}
+    ladder: Ladder | None = None
+    budgets: Annotated[dict[str, Budget], BeforeValidator(_read_budgets)] = {}
+    isoflop: IsoFlop | None = None
     methods: Annotated[tuple[Method, ...], BeforeValidator(_read_methods)]
     seeds: Annotated[tuple[Whole, ...], BeforeValidator(read_seeds)] = (0,)
     batch: Annotated[tuple[Count, ...], BeforeValidator(read_many)] = (8,)
     context: Annotated[tuple[Count, ...], BeforeValidator(read_many)] = (128,)
     precision: Annotated[tuple[Precision, ...], BeforeValidator(read_many)] = ("fp32",)
     lr: RateRule | None = None
+    tune: Tune | None = None
     lr_factor: Annotated[tuple[Positive, ...], BeforeValidator(read_many)] = (1.0,)
     optimizer: Optimizer | None = None
     schedule: Schedule | None = None
     recipes: dict[str, OwnRecipe] = {}
     grid: Groups = (Group(),)
+    when: Conditions = ()
     exclude: Selectors = ()
     holdout: Selectors = ()
     compare: Annotated[tuple[Comparison, ...], BeforeValidator(_read_pairs)] = ()
@@ -203,8 +214,16 @@ class Experiment(Section):
     retry: Retry = Retry()
     notify: Text | None = None
     source: Annotated[YamlText, Field(exclude=True, repr=False)]
+    asked_params: Annotated[dict[str, float], Field(exclude=True)] = {}
+    places: Annotated[frozenset[tuple[str, str]] | None, Field(exclude=True)] = None
 
     @property
     def labels(self) -> tuple[str, ...]:
         """What methods are called in this experiment, in the order of the file."""
         return tuple(method.name for method in self.methods)
+
+    @property
+    def all_seeds(self) -> set[int]:
+        """Every seed that a point of the grid may have."""
+        axes = [values for group in self.grid for values in (group.axes, group.zip)]
+        return {*self.seeds, *(seed for values in axes for seed in values.get("seed", ()))}

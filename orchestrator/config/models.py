@@ -6,6 +6,9 @@ from typing import Any
 from scalewright.models.spec import ModelSpec
 from scalewright.orchestrator.config.experiment import Method, Size
 
+PLAIN_METHOD = "pre-ln"  # the shape alone, when a size is checked or a budget counts its parameters
+ANY_VOCAB_SIZE, ANY_CONTEXT = 256, 128  # for what does not depend on them
+
 
 def model_spec(
     size: Size, method: Method, *, context: int, vocab_size: int, options: Mapping[str, Mapping[str, Any]] | None = None

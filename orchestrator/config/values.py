@@ -20,6 +20,7 @@ NUMBER = re.compile(r"([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-
 DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(sec|min|hour|day|s|m|h|d)(?:s(?![a-z]))?\s*", re.ASCII)
 CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?", re.ASCII)
 TRUTHS = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}
+COUNT_UNITS = ("", "k", "M", "B", "T")
 MAX_COUNT = 10**18
 MAX_NAMES_SHOWN = 40
 
@@ -78,6 +79,17 @@ def read_positive_count(value: Any) -> int:
     if count == 0:
         raise ValueError("must be at least 1, not 0")
     return count
+
+
+def short_count(n: float) -> str:
+    """Write a count in three digits as a person says it: 950, 812k, 3.2M, 1.5B; 999,600 is 1M, not 1,000k."""
+    if not math.isfinite(n):
+        return "?"
+    digits, exponent = f"{n:.2e}".split("e")
+    thousands = min(int(exponent) // 3, len(COUNT_UNITS) - 1)
+    if thousands <= 0:
+        return f"{n:.0f}"
+    return f"{float(digits) * 10.0 ** (int(exponent) - 3 * thousands):.10g}{COUNT_UNITS[thousands]}"
 
 
 def read_fraction(value: Any) -> float:

@@ -4,7 +4,7 @@ Every scalar stays the text that the person wrote (or None): its meaning depends
 so `1e-3`, `3e9`, `12:30:00` and `27k` are never guessed here.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,16 +17,29 @@ MAX_NODES = 200_000  # aliases can repeat a node; a file that expands beyond thi
 
 @dataclass(frozen=True)
 class YamlText:
-    """One parsed file: `value` (dicts, lists, texts, None) and the line of every key path."""
+    """One parsed file: `value` (dicts, lists, texts, None) and the line of every key path.
+
+    inherited: of each key at the top that another file gave, that file.
+    """
 
     file: str
     text: str
     value: Any
     lines: dict[KeyPath, int] = field(repr=False)
+    inherited: Mapping[str, "YamlText"] = field(default_factory=dict, repr=False)
+
+    def over(self, base: "YamlText", *, without: str) -> "YamlText":
+        """Add the top keys of `base` that this file lacks, all but one. The text is that of both, as two documents."""
+        added = [key for key in base.value if key not in (*self.value, without)]
+        value = {key: base.value[key] for key in added} | self.value
+        inherited = {key: base.inherited.get(key, base) for key in added}
+        return YamlText(self.file, f"{self.text.rstrip()}\n---\n{base.text}", value, self.lines, inherited)
 
     def line(self, path: Sequence[str | int]) -> int:
         """Return the line of `path`, or of the nearest enclosing key that was written."""
         known = tuple(path)
+        if known and known[0] in self.inherited:
+            return self.inherited[str(known[0])].line(path)
         while known and known not in self.lines:
             known = known[:-1]
         return self.lines.get(known, 1)
@@ -43,6 +56,8 @@ class YamlText:
 
     def error(self, path: Sequence[str | int], message: str) -> UserError:
         """Make the error for a value: file, line, key path and the message."""
+        if path and path[0] in self.inherited:
+            return self.inherited[str(path[0])].error(path, message)
         where = f"{name_path(path)}: " if path else ""
         return UserError(f"{self.file}:{self.line(path)}: {where}{message}")
 

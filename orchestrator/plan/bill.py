@@ -59,7 +59,8 @@ class BillRow:
 class Plan:
     """What an experiment asks for: its runs, cheapest first, and what a reader should know before spending.
 
-    states: state of the runs that the database has. n_measured: runs whose time comes from measured throughput.
+    states: state of the runs that the database has. n_measured: runs whose time comes from measured throughput. notes:
+    what else is to be known, and no warning.
     """
 
     experiment: Experiment
@@ -67,6 +68,7 @@ class Plan:
     states: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     n_measured: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def run_ids(self) -> list[str]:

@@ -8,11 +8,23 @@ from scalewright.orchestrator.plan.expand import Point
 from scalewright.orchestrator.runs.training_spec import TrainingSpec
 from scalewright.orchestrator.train.schedules import ScheduleError, read_schedule
 
+MOST_OFF = 0.02  # of an isoFLOP curve's compute
+
 
 def check_run(experiment: Experiment, point: Point, method: Method, training: TrainingSpec, profile: Profile) -> None:
     """Raise UserError with file, line and key path at the first thing that no job can do."""
     _check_schedule(experiment, point, method, training)
     check_batch(experiment, point, profile)
+
+
+def check_compute(experiment: Experiment, point: Point, flops: float) -> None:
+    """A run of an isoFLOP curve has the curve's compute; raises UserError where whole steps miss it by too much."""
+    budgets = experiment.isoflop.budgets if experiment.isoflop else ()
+    wanted = next((budget.amount for budget in budgets if budget.text == point.budget), None)
+    if wanted is not None and abs(flops / wanted - 1) > MOST_OFF:
+        off = f"{point.method} at size {point.size} is {flops:.4g} FLOPs in whole steps, {flops / wanted - 1:+.1%}"
+        message = f"{off}; at most {MOST_OFF:.0%} is allowed: use a smaller batch or a larger budget"
+        raise experiment.source.error(("isoflop", "budgets"), f"{point.budget}: {message}")
 
 
 def _check_schedule(experiment: Experiment, point: Point, method: Method, training: TrainingSpec) -> None:

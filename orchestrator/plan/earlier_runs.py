@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalewright.orchestrator.config.rates import RateLaw
 from scalewright.orchestrator.plan.bill import ThroughputKey, Throughputs
+from scalewright.orchestrator.plan.isoflop import FLOPS_PER_PARAMETER_TOKEN, Optimum
 from scalewright.orchestrator.study import Study
 
 if TYPE_CHECKING:
@@ -93,20 +94,71 @@ class StoredLaws:
         """Return a stored learning-rate law by its experiment or the start of its id, else ValueError."""
         stored = list(stored_rate_laws(self.study))
         for record in stored:
-            if name == record["experiment"] or (len(name) >= MIN_PREFIX and record["fit_id"].startswith(name)):
+            if _is_named(record, name):
                 return record
         known = ", ".join(sorted({str(record["experiment"]) for record in stored}))
         hint = f"stored for: {known}" if known else "none is stored; make one: scalewright hyper EXPERIMENT"
         raise ValueError(f'no stored learning-rate law "{name}" ({hint})')
 
 
+def _is_named(record: Mapping[str, Any], name: str) -> bool:
+    """Tell whether a stored fit is meant by a name: of its experiment, or the start of its id."""
+    return bool(name == record["experiment"] or (len(name) >= MIN_PREFIX and record["fit_id"].startswith(name)))
+
+
 def stored_rate_laws(study: Study) -> Iterator[dict[str, Any]]:
     """Yield the records of stored hyper-parameter fits of the peak learning rate, newest first."""
+    return (one for one in _stored_fits(study) if one.get("setting") == "lr_peak" and "laws" in one)
+
+
+def _stored_fits(study: Study) -> Iterator[dict[str, Any]]:
+    """Yield the records of stored fits with their id, experiment and label, newest first."""
     from scalewright.db import frames
 
     with open_existing(study) as database:
         rows = [] if database is None else frames.fits(database).to_dict("records")
     for row in rows:
-        record = json.loads(row["record"])
-        if record.get("setting") == "lr_peak" and "laws" in record:
-            yield record | {"fit_id": row["fit_id"], "experiment": row["experiment"]}
+        yield json.loads(row["record"]) | {name: row[name] for name in ("fit_id", "experiment", "label")}
+
+
+class StoredOptima:
+    """Looks up compute-optimal sizes in stored fits: isoFLOP curves' powers, and laws A N^-alpha + B D^-beta."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+
+    def __call__(self, name: str, method: str | None) -> Optimum:
+        """Return the newest optimum of a method; raise ValueError with what is stored."""
+        known = [(one, found) for one in _stored_fits(self.study) if (found := _optimum_of(one)) is not None]
+        named = [(one, found) for one, found in known if _is_named(one, name)]
+        if not named:
+            there = ", ".join(sorted({str(one["experiment"]) for one, _ in known}))
+            hint = (
+                f"stored for: {there}"
+                if there
+                else "none is stored; make one: scalewright fit EXPERIMENT --law isoflop"
+            )
+            raise ValueError(f'no stored law "{name}" with an optimum ({hint})')
+        labels = list(dict.fromkeys(str(one["label"]) for one, _ in named))
+        if method is None and len(labels) > 1:
+            raise ValueError(f'"{name}" has laws of several methods; give one as `method`: {", ".join(labels)}')
+        found = next((found for one, found in named if method in (None, one["label"])), None)
+        if found is None:
+            raise ValueError(f'"{name}" has no law of {method} with an optimum (methods: {", ".join(labels)})')
+        return found
+
+
+def _optimum_of(record: Mapping[str, Any]) -> Optimum | None:
+    """Return N* = G C^a of a stored fit, None where it has none; of a law by the formulas of `fitting/frontier.py`."""
+    params = record.get("params") or {}
+    value = {name: one["value"] for name, one in params.items() if isinstance(one, dict) and one.get("value")}
+    if {"G_N", "a"} <= value.keys():
+        return Optimum(value["G_N"], value["a"], counts_head=True)
+    if not {"A", "alpha", "B", "beta"} <= value.keys() or "label" not in record:
+        return None
+    if not all(params[name].get("identified", True) for name in ("alpha", "beta")):
+        return None
+    total = value["alpha"] + value["beta"]
+    scale = (value["alpha"] * value["A"] / (value["beta"] * value["B"])) ** (1 / total)
+    exponent = value["beta"] / total
+    return Optimum(scale * FLOPS_PER_PARAMETER_TOKEN**-exponent, exponent, counts_head=False)

@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,11 @@ from scalewright.orchestrator.config.experiment import Experiment
 from scalewright.orchestrator.config.load import load_experiment
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.plan.bill import Plan, price
-from scalewright.orchestrator.plan.earlier_runs import StoredLaws, read_known
-from scalewright.orchestrator.plan.runs import DataManifest, PlannedRun, plan_runs
+from scalewright.orchestrator.plan.earlier_runs import StoredLaws, StoredOptima, read_known
+from scalewright.orchestrator.plan.expand import unused_selectors
+from scalewright.orchestrator.plan.isoflop import with_isoflop
+from scalewright.orchestrator.plan.runs import DataManifest, PlannedRun, Planner, plan_runs
+from scalewright.orchestrator.plan.stages import plan_stage
 from scalewright.orchestrator.study import Study
 
 if TYPE_CHECKING:
@@ -111,12 +115,15 @@ def folder_name(sources: list[str | Path], tokenizer: str, validation: float, fi
 def plan(experiment: Experiment, manifest: DataManifest, study: Study, *, data_dir: Path | None = None) -> Plan:
     """Return the runs of the experiment with their bill, and what the study's database knows of them."""
     check_windows(experiment, manifest)
+    experiment = with_isoflop(experiment, manifest.vocab_size, StoredOptima(study))
     known = read_known(study)
     runs = plan_runs(experiment, manifest, laws=StoredLaws(study))
     if data_dir is not None:
         runs = [replace(run, settings=run.settings | {"data_dir": str(data_dir.resolve())}) for run in runs]
     priced = price(experiment, runs, states=known.states, measured=known.throughputs)
-    return replace(priced, warnings=(*priced.warnings, *_repeated_data(runs, manifest)))
+    facts = Planner(experiment, manifest, StoredLaws(study)).facts
+    unmet = [f"{name} matches no point of the grid" for name in unused_selectors(experiment, facts)]
+    return replace(priced, warnings=(*priced.warnings, *unmet, *_repeated_data(runs, manifest)))
 
 
 def check_windows(experiment: Experiment, manifest: DataManifest) -> None:
@@ -141,11 +148,15 @@ def _repeated_data(runs: list[PlannedRun], manifest: DataManifest) -> Iterator[s
 
 
 def plan_file(path: str | Path, *, progress: Progress | None = None) -> tuple[Plan, Study]:
-    """Load, prepare the data and plan: what `plan`, `submit` and `demo` begin with."""
+    """Load, prepare the data and plan what comes now: what `plan`, `submit` and `demo` begin with.
+
+    With `tune:` that is the sweep, and the grid once the database knows that the sweep has ended.
+    """
     experiment = load_experiment(path)
     study = study_of(experiment)
     manifest, data_dir = prepare_data(experiment, study, progress=progress)
-    made = plan(experiment, manifest, study, data_dir=data_dir)
+    plan_one = partial(plan, manifest=manifest, study=study, data_dir=data_dir)
+    made = plan_stage(experiment, manifest, study, plan_one) if experiment.tune else plan_one(experiment)
     return replace(made, warnings=(*skipped_files(experiment), *made.warnings)), study
 
 

@@ -1,6 +1,6 @@
 """Points -> PlannedRuns: identity, settings, planned numbers and labels of every run of an experiment. No torch."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from scalewright.models.count import DEFAULT_FLOP_CONVENTION, count_parameters, flops_per_token, n_params
 from scalewright.models.errors import ModelError
 from scalewright.models.spec import ModelSpec
-from scalewright.orchestrator.config.check import PLAIN_METHOD, method_path
+from scalewright.orchestrator.config.check import method_path
 from scalewright.orchestrator.config.experiment import Experiment, Method
-from scalewright.orchestrator.config.models import model_spec
+from scalewright.orchestrator.config.models import PLAIN_METHOD, model_spec
 from scalewright.orchestrator.config.rates import (
     DEFAULT_RULE,
     LawLookup,
@@ -22,7 +22,7 @@ from scalewright.orchestrator.config.rates import (
 )
 from scalewright.orchestrator.config.values import MAX_COUNT, Budget
 from scalewright.orchestrator.config.yaml_text import KeyPath
-from scalewright.orchestrator.plan.check import check_run
+from scalewright.orchestrator.plan.check import check_compute, check_run
 from scalewright.orchestrator.plan.expand import Point, expand
 from scalewright.orchestrator.plan.training import training_options, training_spec
 from scalewright.orchestrator.runs.spec import RunSpec
@@ -31,6 +31,7 @@ from scalewright.orchestrator.runs.training_spec import Settings
 MODEL_OVERRIDES = ("options", "gate_options", "init_options")
 OptionOverrides = tuple[tuple[str, Any], ...]
 MIN_STEPS = 1
+GRID_RATE = "grid"  # the rule of a run whose rate is a value of the axis `lr`
 PROCESS_BYTES = 600 * 2**20  # a Python process with torch and lightning loaded
 
 
@@ -66,13 +67,17 @@ class DataManifest(Protocol):
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of an experiment. Two points with the same identity are one run; `n_points` counts them."""
+    """One run of an experiment. Two points with the same identity are one run; `n_points` counts them.
+
+    method: its label in the YAML; label: that with the overrides of its point.
+    """
 
     run_id: str
     spec: RunSpec
     settings: dict[str, Any]
     planned: dict[str, Any]
     label: str
+    method: str
     size: str
     budget: str
     group: str
@@ -93,7 +98,7 @@ def plan_runs(experiment: Experiment, manifest: DataManifest, *, laws: LawLookup
     """
     planner = Planner(experiment, manifest, laws)
     runs: dict[str, PlannedRun] = {}
-    for point in expand(experiment):
+    for point in expand(experiment, planner.facts):
         run = planner.plan_point(point)
         earlier = runs.get(run.run_id)
         runs[run.run_id] = run if earlier is None else _merge(earlier, run)
@@ -177,6 +182,22 @@ class Planner:
             "flop_convention": DEFAULT_FLOP_CONVENTION,
         }
 
+    def facts(self, point: Point, names: Collection[str]) -> dict[str, Any]:
+        """Return what conditions may ask of a point beside its axes, of the numbers named."""
+        size = self.experiment.sizes[point.size]
+        found: dict[str, Any] = {name: getattr(size, name) for name in ("width", "depth", "heads")}
+        if not set(names) - found.keys():
+            return found
+        plain = self.counts((point.size, None, point.context, ()))
+        counts = self.counts((point.size, point.method, point.context, _model_overrides(point)))
+        n_tokens = self.tokens(point, plain) if {"n_tokens", "flops", "lr"} & set(names) else None
+        found |= {"n_params": counts["n_params_non_embedding"], "n_params_total": counts["n_params_total"]}
+        if n_tokens is not None:
+            found |= {"n_tokens": n_tokens, "flops": counts["flops_per_token"] * n_tokens}
+        if n_tokens is not None and "lr" in names:
+            found["lr"] = self.rate(point, self.methods[point.method], plain["n_params_non_embedding"], n_tokens)[0]
+        return found
+
     def plan_point(self, point: Point) -> PlannedRun:
         """Resolve one point to the run it stands for; UserError with a line where it cannot be trained."""
         method, size = self.methods[point.method], self.experiment.sizes[point.size]
@@ -194,6 +215,7 @@ class Planner:
             "unique_tokens": min(n_tokens, self.manifest.train.n_windows(point.context) * point.context),
             "memory_bytes": memory_bytes(model, counts["n_params_total"], point.batch, point.precision),
         }
+        check_compute(self.experiment, point, planned["flops_total"])
         self._check_numbers(point, counts["n_params_total"], n_tokens, planned["memory_bytes"])
         label = label_of(point)
         profile = self.experiment.resources.pick(
@@ -202,7 +224,17 @@ class Planner:
         check_run(self.experiment, point, method, training, self.experiment.resources.profile(profile))
         settings = run_settings(self.experiment, point, n_tokens, profile_name=profile, lr_rule=rule)
         return PlannedRun(
-            spec.run_id, spec, settings, planned, label, point.size, point.budget, point.group, point.holdout, profile
+            spec.run_id,
+            spec,
+            settings,
+            planned,
+            label,
+            point.method,
+            point.size,
+            point.budget,
+            point.group,
+            point.holdout,
+            profile,
         )
 
     def _check_numbers(self, point: Point, n_params_total: int, n_tokens: int, n_bytes: int) -> None:
@@ -228,7 +260,7 @@ class Planner:
     def rate(self, point: Point, method: Method, n_params_here: int, n_tokens: int) -> tuple[float, str]:
         """Return the peak rate of a point and the rule it came from."""
         if point.lr is not None:
-            return point.lr * point.lr_factor, "grid"
+            return point.lr * point.lr_factor, GRID_RATE
         rule = method.lr or self.experiment.lr or DEFAULT_RULE
         place = RatePlace(point.method, method.method, point.size, point.budget, n_params_here, n_tokens)
         try:

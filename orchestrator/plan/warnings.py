@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from scalewright.fitting.words import counted
 from scalewright.orchestrator.config.experiment import Experiment
 from scalewright.orchestrator.config.rates import is_shared
-from scalewright.orchestrator.plan.expand import expand, unused_selectors
-from scalewright.orchestrator.plan.runs import PlannedRun
+from scalewright.orchestrator.plan.expand import unused_selectors
+from scalewright.orchestrator.plan.runs import GRID_RATE, PlannedRun
 
 MIN_LEVELS = 3
 MIN_RATIO_SPREAD = 1.5  # between the largest and the smallest tokens per parameter
+MIN_SIZES_A_CURVE, MIN_CURVES = 4, 3  # what `fit --law isoflop` needs
 MIN_STEPS = 512  # below, larger models lose to smaller ones at equal tokens
 
 
@@ -18,8 +19,9 @@ def warn(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iterator[str]:
     """Yield one line for each thing that weakens what the runs can show."""
     yield from _thin_axes([run for run in runs if run.label in experiment.labels])
     yield from collinear(runs)
+    yield from _thin_curves(experiment)
     yield from _short_runs(runs)
-    yield from _borrowed_rates(experiment)
+    yield from _borrowed_rates(experiment, runs)
     yield from _unpaired(experiment, runs)
     yield from _mixed_precision(experiment, runs)
     yield from _lonely_seeds(experiment, runs)
@@ -41,6 +43,15 @@ def _thin_axes(runs: Sequence[PlannedRun]) -> Iterator[str]:
             )
 
 
+def _thin_curves(experiment: Experiment) -> Iterator[str]:
+    isoflop = experiment.isoflop
+    if isoflop and (isoflop.sizes < MIN_SIZES_A_CURVE or len(isoflop.budgets) < MIN_CURVES):
+        yield (
+            f"isoFLOP curves: {isoflop.sizes} sizes at each of {len(isoflop.budgets)} computes; "
+            f"`fit --law isoflop` needs {MIN_SIZES_A_CURVE} at {MIN_CURVES}"
+        )
+
+
 def _short_runs(runs: Sequence[PlannedRun]) -> Iterator[str]:
     short = sorted({run.budget for run in runs if run.spec.n_steps < MIN_STEPS})
     if short:
@@ -51,8 +62,8 @@ def _short_runs(runs: Sequence[PlannedRun]) -> Iterator[str]:
         )
 
 
-def _borrowed_rates(experiment: Experiment) -> Iterator[str]:
-    by_rule = {point.method for point in expand(experiment) if point.lr is None}
+def _borrowed_rates(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iterator[str]:
+    by_rule = {run.method for run in runs if run.settings["lr_rule"] != GRID_RATE}
     without_own = [method.name for method in experiment.methods if method.lr is None and method.name in by_rule]
     names = {name for method in experiment.methods for name in (method.name, method.method)}
     if experiment.lr is None and without_own:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalewright.fitting.words import counted
+from scalewright.orchestrator.config.ladder import plain_params
 from scalewright.orchestrator.config.resources import EXECUTORS
 from scalewright.orchestrator.plan.bill import BillRow, Plan, bill
 from scalewright.orchestrator.report.format import duration, short_count
@@ -23,6 +24,9 @@ def print_plan(plan: Plan, study: Study, receipt: "PlanReceipt | None", *, as_js
     if as_json:
         print_json(plan_record(plan))
         return
+    if solved := solved_sizes(plan):
+        print_rows([_solved_line(row) for row in solved], title="sizes by their parameters")
+        print()
     print_rows(
         [_bill_line(row) for row in bill(plan)], title=f"{plan.experiment.name}: {counted(len(plan.runs), 'run')}"
     )
@@ -37,6 +41,8 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "experiment": plan.experiment.name,
         "bill": [asdict(row) for row in bill(plan)],
         "total": _total(plan),
+        "notes": list(plan.notes),
+        "solved_sizes": solved_sizes(plan),
         "warnings": list(plan.warnings),
         "runs": [
             {
@@ -57,6 +63,24 @@ def plan_record(plan: Plan) -> dict[str, Any]:
             for run in plan.runs
         ],
     }
+
+
+def solved_sizes(plan: Plan) -> list[dict[str, Any]]:
+    """Return shape and parameters of each size that was asked for by its number of parameters."""
+    rows = []
+    for name, asked in plan.experiment.asked_params.items():
+        size = plan.experiment.sizes[name]
+        shape = {key: getattr(size, key) for key in ("width", "depth", "heads")}
+        rows.append(
+            {"size": name, "asked": asked, **shape, "n_params": (n := plain_params(size)), "off": n / asked - 1}
+        )
+    return rows
+
+
+def _solved_line(row: dict[str, Any]) -> dict[str, Any]:
+    shown = {"asked": f"{row['asked']:,.0f}", "n_params": f"{row['n_params']:,}", "off": f"{row['off']:+.1%}"}
+    names = {"asked": "asked for", "n_params": "parameters", "off": "off by"}
+    return {names.get(key, key): value for key, value in (row | shown).items()}
 
 
 def _total(plan: Plan) -> dict[str, Any]:
@@ -102,7 +126,7 @@ def summary(plan: Plan, study: Study, receipt: "PlanReceipt | None") -> list[str
 
         place = name_of(parse_url(study.database))
         lines.append(f"recorded in {place}: {receipt.n_new} new runs, {receipt.n_existing} known ones")
-    return lines + [f"warning: {warning}" for warning in plan.warnings]
+    return [*lines, *plan.notes] + [f"warning: {warning}" for warning in plan.warnings]
 
 
 def at_once(plan: Plan) -> str:

@@ -184,12 +184,12 @@ def multipliers_table(pairs: Sequence[PairReading]) -> Table:
             **_named(pair),
             "of": one.kind,
             "at": one.at,
-            "baseline needs": multiplier_words(one, pair.size_range),
+            "baseline needs": multiplier_words(one),
+            "extrapolated": extrapolated_words(one) or "-",
             "from": one.basis,
         }
         for pair in pairs
         for one in pair.comparison.multipliers
-        if math.isfinite(one.value)
     ]
     notes = multiplier_notes(pairs) if rows else ()
     return Table("Equal-loss multipliers", tuple(rows), notes)
@@ -199,20 +199,21 @@ def multiplier_notes(pairs: Sequence[PairReading]) -> tuple[str, ...]:
     """Say why a multiplier of compute and a speed-up in FLOPs of one comparison are two numbers."""
     for pair in pairs:
         speed_up = pair.ratio("flops")
-        found = [one for one in pair.comparison.multipliers if one.kind == "compute" and math.isfinite(one.value)]
-        if speed_up is not None and found:
+        if speed_up is not None and pair.compute:
             return (MULTIPLIER_NOTE,)
     return ()
 
 
-def multiplier_words(one: "Multiplier", size_range: float) -> str:
-    """Write a multiplier; of parameters, nothing past the range of sizes that were run is worth a number."""
-    if one.kind == "parameters" and not 1 / size_range <= one.value <= size_range:
-        side = "more" if one.value > 1 else "fewer"
-        return f"{side} than the sizes that were run span ({number(size_range, 2)}×)"
-    if one.kind == "parameters" and one.low < 1 / size_range and one.high > size_range:
-        return f"not resolved: {times(one.value)}, with an interval past all sizes that were run"
+def multiplier_words(one: "Multiplier") -> str:
+    """Write a multiplier with its interval, or why it has none."""
+    if not math.isfinite(one.value):
+        return one.reason
     return f"{times(one.value)} {'(no interval)' if math.isnan(one.low) else interval(one.low, one.high)}"
+
+
+def extrapolated_words(one: "Multiplier") -> str:
+    """Say how far outside the baseline's runs a multiplier is read; nothing where it is read inside."""
+    return f"{number(one.past or 0, 2)}× outside the baseline's runs" if one.is_extrapolated else ""
 
 
 def sentence(pair: PairReading) -> str:
@@ -239,12 +240,12 @@ def sentence(pair: PairReading) -> str:
 
 def compute_words(pair: PairReading) -> str:
     """Write the compute multiplier with its interval, or nothing: one for any compute, else that of the dearest."""
-    found = [one for one in pair.comparison.multipliers if one.kind == "compute" and math.isfinite(one.value)]
-    return (
-        multiplier_words(found[-1], pair.size_range) + (f" (at {found[-1].at})" if len(found) > 1 else "")
-        if found
-        else ""
-    )
+    found = pair.compute
+    if not found:
+        return ""
+    one = found[-1]
+    where = [f"at {one.at}"] * (len(found) > 1) + [f"read {extrapolated_words(one)}"] * one.is_extrapolated
+    return multiplier_words(one) + (f" ({', '.join(where)})" if where else "")
 
 
 def along_table(found: "Sequence[SpeedUp]") -> Table:

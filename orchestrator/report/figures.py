@@ -3,7 +3,7 @@
 One that is drawn from an analysis alone says so in its line there; the others are read, drawn and worded here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -206,7 +206,7 @@ def isoflop_pictures(analysis: Analysis) -> tuple[Picture, ...]:
 
 
 def _speed_up_pictures(analysis: Analysis) -> tuple[Picture, ...]:
-    if not any(pair.ratio("tokens") for pair in analysis.comparisons):
+    if not any(is_drawn(pair) for pair in analysis.comparisons):
         return ()
     return (_draw_pairs(analysis.comparisons, "speed-ups", _seed_words(analysis)),)
 
@@ -238,6 +238,11 @@ def ablation_pictures(analysis: Analysis) -> tuple[Picture, ...]:
     return (Picture("ablation", figure, caption),)
 
 
+def is_drawn(pair: PairReading) -> bool:
+    """Whether a comparison has a number for the figure of speed-ups."""
+    return pair.ratio("tokens") is not None or bool(pair.compute)
+
+
 def pair_picture(pair: PairReading) -> Picture:
     """Draw one comparison alone; its name carries the labels."""
     name = f"compare-{file_label(pair.method)}.over.{file_label(pair.baseline)}"
@@ -249,7 +254,7 @@ def _draw_pairs(pairs: Sequence[PairReading], name: str, words: str) -> Picture:
 
     note = (
         f"Large: all sizes and budgets, bar: {pairs[0].level} interval. Small: one size at one budget; "
-        f"hollow: extrapolated.\nA ratio of 1 means no difference. {words}"
+        f"hollow: extrapolated. By laws: the multiplier of compute.\nA ratio of 1 means no difference. {words}"
     )
     figure = partial(FIGURES["speed-ups"], *speed_up_frames(pairs), note=note.strip())
     caption = "What the baseline needs to reach the method's final loss, over what the method used to reach it."
@@ -268,15 +273,26 @@ def speed_up_frames(pairs: Sequence[PairReading]) -> "tuple[pd.DataFrame, pd.Dat
             one = pair.ratio(unit)
             if one is None:
                 continue
-            pooled.append(named | {"ratio": one.ratio, "low": one.low, "high": one.high, "n": one.n_cells})
+            pooled.append(
+                named | {"ratio": one.ratio, "low": one.low, "high": one.high, "n": one.n_cells, "past": None}
+            )
             for cell in pair.cells_of(unit):
                 past = (DIRECTIONS[0], cell.size, cell.budget) in pair.extrapolated
                 cells.append(named | {"ratio": cell.ratio, "extrapolated": past})
+        pooled += _law_rows(pair)
     named_columns = ["method", "baseline", "unit", "ratio"]  # there also where no comparison has a ratio
     return (
-        pd.DataFrame(pooled, columns=[*named_columns, "low", "high", "n"]),
+        pd.DataFrame(pooled, columns=[*named_columns, "low", "high", "n", "past"]),
         pd.DataFrame(cells, columns=[*named_columns, "extrapolated"]),
     )
+
+
+def _law_rows(pair: PairReading) -> "Iterator[dict[str, Any]]":
+    """Yield the rows of the compute multiplier, which is read off laws and may lie outside the baseline's runs."""
+    for one in pair.compute:
+        named = {"method": pair.method, "baseline": pair.baseline, "unit": f"compute by laws, {one.at}"}
+        past = one.past if one.is_extrapolated else None
+        yield named | {"ratio": one.value, "low": one.low, "high": one.high, "n": pair.comparison.n, "past": past}
 
 
 def curve_pictures(analysis: Analysis) -> tuple[Picture, ...]:

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Sequence
 
+from scalewright.orchestrator.config.values import short_count as short_count
+
 MINUS = "−"
-COUNT_UNITS = ("", "k", "M", "B", "T")
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -53,17 +54,6 @@ def listed(words: Sequence[str], most: int = 6) -> str:
     if len(words) > most:
         return f"{', '.join(words[:most])} and {len(words) - most} more"
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else list(words))
-
-
-def short_count(n: float) -> str:
-    """Write a count in three digits as a person says it: 950, 812k, 3.2M, 1.5B; 999,600 is 1M, not 1,000k."""
-    if not math.isfinite(n):
-        return "?"
-    digits, exponent = f"{n:.2e}".split("e")
-    thousands = min(int(exponent) // 3, len(COUNT_UNITS) - 1)
-    if thousands <= 0:
-        return f"{n:.0f}"
-    return f"{float(digits) * 10.0 ** (int(exponent) - 3 * thousands):.10g}{COUNT_UNITS[thousands]}"
 
 
 def span(low: str, high: str) -> str:

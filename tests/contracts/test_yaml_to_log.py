@@ -416,7 +416,23 @@ PROFILE = f"{SLURM}::test_arrays_ask_for_what_the_profile_says_and_for_any_optio
 RATES = "tests/orchestrator/config/test_learning_rate.py"
 METHOD_RATE = f"{RATES}::test_a_method_changes_any_number_of_a_power_rule_and_its_label_comes_before_its_name"
 ASKED = ("pack", "partition", "account", "qos", "constraint", "gpus", "cpus", "mem", "time", "setup", "sbatch")
+TUNING = "tests/orchestrator/cli/test_tuning.py"
+AXES = "tests/orchestrator/plan/test_axes.py"
+CURVES = f"{AXES}::test_every_run_of_a_curve_has_its_compute"
+LADDER = f"{AXES}::test_a_ladder_is_half_a_layer_off_at_most_and_as_wide_as_its_aspect_asks"
+STORED = f"{AXES}::test_a_curve_goes_round_a_stated_number_of_parameters_or_a_stored_law"
 ELSEWHERE: dict[str, str] = {
+    "extends": f"{AXES}::test_a_file_takes_each_key_that_it_lacks_whole_from_the_one_it_extends",
+    **dict.fromkeys([f"ladder.{key}" for key in ("aspect", "head_dim", "mlp_ratio", "from", "to", "steps")], LADDER),
+    **dict.fromkeys([f"isoflop.{key}" for key in ("budgets", "sizes", "span", "aspect", "head_dim")], CURVES),
+    **dict.fromkeys([f"isoflop.{key}" for key in ("centre", "law", "method")], STORED),
+    "isoflop.mlp_ratio": f"{AXES}::test_the_sizes_of_a_curve_have_the_mlp_that_is_asked_for",
+    **dict.fromkeys(["when", "exclude.condition"], f"{AXES}::test_what_is_kept_meets_every_when_and_no_exclude"),
+    **dict.fromkeys(
+        ["grid.when", "grid.exclude.condition"],
+        f"{AXES}::test_a_group_has_conditions_of_its_own_and_options_by_name",
+    ),
+    "holdout.condition": f"{AXES}::test_a_condition_marks_what_is_held_out_and_a_rate_is_the_resolved_one",
     "lr<fixed>.lr": f"{RATES}::test_a_number_is_a_fixed_rate",
     "lr<law>.law": f"{RATES}::test_a_stored_law_is_evaluated_for_the_label",
     **dict.fromkeys([f"lr<power>.{key}" for key in ("at", "exponent", "token_exponent", "tokens_at")], METHOD_RATE),
@@ -432,6 +448,10 @@ ELSEWHERE: dict[str, str] = {
     "mirrors.name": "tests/orchestrator/train/test_mirrors.py",
     "mirrors.options": "tests/orchestrator/train/test_mirrors.py",
     "compile": "tests/contracts/test_every_model_compiles.py",
+    "tune.lr": f"{TUNING}::test_a_sweep_comes_first_and_then_the_grid_at_its_best_rates",
+    "tune.at": f"{TUNING}::test_a_sweep_comes_first_and_then_the_grid_at_its_best_rates",
+    "tune.budget": f"{TUNING}::test_a_sweep_comes_first_and_then_the_grid_at_its_best_rates",
+    "tune.seeds": f"{TUNING}::test_what_cannot_be_tuned_is_refused_in_one_line",
     "notify": f"{LOCAL}::test_the_notification_command_runs_once_when_the_last_job_is_over",
     "max_parallel": f"{SLURM}::test_the_arrays_of_a_class_have_all_places_one_after_another",
     **dict.fromkeys([f"resources.profiles.{key}" for key in ASKED], PROFILE),

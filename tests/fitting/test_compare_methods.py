@@ -113,7 +113,7 @@ def test_a_multiplier_beyond_the_baselines_floor_is_undefined_and_says_so():
     points = check_points(large_study(noise=0.001, E=1.2, beta=0.5))
     found, _ = compute_multiplier(points, "new", "base")
     undefined = [m for m in found if math.isnan(m.value)]
-    assert undefined and "below the baseline's fitted floor" in undefined[0].warnings[0]
+    assert undefined and "below the baseline's fitted floor" in undefined[0].reason
 
 
 def test_the_sharing_test_rejects_equal_laws_rarely():

@@ -75,9 +75,14 @@ def test_the_reported_jacobian_agrees_with_differences():
 def test_a_law_that_tells_the_dearest_runs_better_is_named_with_both_errors():
     points = check_points(farseer_grid(7, 6, noise=1e-3))
     found = better_law(points, "chinchilla")
-    assert found is not None and found.law == "farseer" and found.own_error > 2 * found.error
+    assert (
+        found is not None
+        and (found.law, found.own_law) == ("farseer", "chinchilla")
+        and found.own_error > 2 * found.error
+    )
     cheaper = points.frame[points.frame["flops"] < np.sort(points.frame["flops"])[-found.n_dearest]]
     dearest = points.frame.drop(cheaper.index)
+    assert (found.n_cheaper, found.n_dearest) == (len(cheaper), len(dearest))
     told = fit(cheaper, delta=1e-2, profile="never").predict(dearest["n_params"], dearest["n_tokens"]).value
     assert found.own_error == pytest.approx(np.sqrt((np.log(told / dearest["loss_nats"]) ** 2).mean()), rel=1e-9)
     assert f"predicts the dearest {len(dearest)} runs better" in found.sentence

@@ -64,6 +64,7 @@ def test_a_choice_is_kept_and_done_again_from_its_file(say, study, tmp_path):
     [file] = (tmp_path / "advice").glob("*.json")
     assert say("advise", "--replay", file)[:2] == (0, printed)
     kept = json.loads(file.read_text())
+    assert (kept["budget"], kept["n_batch"], kept["to_within"], kept["submitted"]) == (1e12, 4, None, False)
     kept["chosen"] = kept["chosen"][1:]
     file.write_text(json.dumps(kept))
     code, _, err = say("advise", "--replay", file)
@@ -77,6 +78,8 @@ def test_submit_starts_exactly_the_runs_that_were_chosen_and_compare_says_so(say
     chosen = {one["run_id"] for one in json.loads(out)["chosen"]}
     ended = json.loads(say("runs", "experiments.yaml", "--where", "state == 'completed' and seed > 0", "--json")[1])
     assert {run["run_id"] for run in ended} == chosen and len(chosen) == 4
+    [file] = (tmp_path / "advice").glob("*.json")
+    assert json.loads(file.read_text())["submitted"] is True
     said = "`advise` chose 4 of 22 runs that ended, in 1 choice for: compare: angpt over gpt+"
     assert said in say("compare", "angpt", "gpt+")[1]
     say("report", "experiments.yaml")

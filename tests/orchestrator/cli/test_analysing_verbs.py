@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from scalewright.orchestrator.analysis.analyze import analyze
 from scalewright.orchestrator.cli import run
 from scalewright.orchestrator.plan.make import plan_file, record
+from scalewright.orchestrator.report.comparison_tables import speed_ups_table
 from scalewright.orchestrator.runs.journal import Journal
 
 TOKENS_PER_S = {"small": 50_000.0, "middle": 30_000.0, "large": 15_000.0}
@@ -295,6 +297,12 @@ def test_a_forecast_is_made_before_and_scored_after(capsys, tmp_path, monkeypatc
     assert len(told["pending"]) == 3 and told["scored"] == []
     assert all(row["low"] < row["predicted"] < row["high"] for row in told["pending"])
     plan, study = plan_file(path)
+    whole = analyze(study, "planted", compare=[("angpt", "gpt-")])
+    assert whole.to_come.rows["predicted"].tolist() == pytest.approx([row["predicted"] for row in told["pending"]])
+    assert (whole.comparisons, whole.advised) == ((), "")
+    [why] = whole.refusals
+    assert why.startswith("angpt over gpt-: unknown method 'gpt-'")
+    assert speed_ups_table((), whole.refusals).notes[-1] == f"Not compared: {why}"
     for planned in plan.runs[-3:]:
         write_results(study.run_dir(planned.run_id), planned, 1.0)
     told = json.loads(answer(capsys, "forecast", "--json"))

@@ -68,3 +68,50 @@ def test_a_rate_of_its_own_for_each_method_is_no_difference_between_them(compare
         COLUMNS, rows_of(lambda label, seed: (0.02 if label == "new" else 0.01, 4096, 0.1)), "--settings", "warmup"
     )
     assert told["settings"] == [] and "differ in" not in page
+
+
+def law_rows(new):
+    """A wide grid of both methods, each by its own law: E, A, alpha, B, beta."""
+    rng, laws = np.random.default_rng(2), {"old": (1.8, 480, 0.35, 2080, 0.37), "new": new}
+    found = []
+    for label, (e, a, alpha, b, beta) in laws.items():
+        for n in np.geomspace(3e7, 6e9, 7):
+            for d in np.geomspace(1e9, 6e11, 5):
+                loss = (e + a * n**-alpha + b * d**-beta) * math.exp(0.001 * rng.normal())
+                found.append((label, float(n), float(d), loss))
+    return found
+
+
+def frontier_loss(flops, law):
+    e, a, alpha, b, beta = law
+    n = np.geomspace(1e6, 1e13, 20001)
+    return float((e + a * n**-alpha + b * (flops / 6 / n) ** -beta).min())
+
+
+def test_a_multiplier_read_past_the_baselines_runs_says_how_far_in_text_and_json(compared):
+    new = (1.8, 480, 0.38, 2080, 0.37)
+    page, told = compared("label,n_params,n_tokens,loss", law_rows(new))
+    assert not told["sharing"]["shared"]
+    compute = [one for one in told["multipliers"] if one["kind"] == "compute"]
+    dearest = max(6 * n * d for _, n, d, _ in law_rows(new))
+    last = compute[-1]
+    reached = np.geomspace(dearest, 1e5 * dearest, 400)
+    old = (1.8, 480, 0.35, 2080, 0.37)
+    needed = reached[np.argmax([frontier_loss(c, old) < frontier_loss(dearest, new) for c in reached])]
+    assert last["past"] == pytest.approx(needed / dearest, rel=0.15) and last["past"] > 2
+    assert last["past"] == pytest.approx(last["value"], rel=1e-6)  # both grids end at one compute
+    assert compute[0]["past"] < 1
+    assert any(f"read {last['past']:.3g}x outside its runs" in warning for warning in told["warnings"])
+    assert f"{last['past']:.1f}× outside the baseline's runs" in page
+
+
+def test_multipliers_that_are_not_resolved_are_null_with_a_reason(compared):
+    """The method ends below the baseline's floor, and below what any size that was run could reach."""
+    page, told = compared("label,n_params,n_tokens,loss", law_rows((1.2, 480, 0.35, 2080, 0.5)))
+    lost = [one for one in told["multipliers"] if one["value"] is None]
+    assert {one["kind"] for one in lost} == {"compute", "parameters"}
+    assert all(one["low"] is None and one["high"] is None and one["reason"] for one in lost)
+    assert all(one["value"] is not None or one["reason"] for one in told["multipliers"])
+    for words in ("below the baseline's fitted floor", "more than the sizes that were run span (200×)"):
+        assert any(words in one["reason"] for one in lost) and words in page
+    assert all(one["value"] < 201 for one in told["multipliers"] if one["kind"] == "parameters" and one["value"])

@@ -114,9 +114,9 @@ def test_an_isoflop_grid_leads_with_the_multiplier_of_compute(iso):
     assert headline_lines(iso)[0] == report.lead[0]
 
 
-def test_an_isoflop_grid_has_one_panel_of_curves_a_method_and_no_panel_a_size(iso):
+def test_an_isoflop_grid_has_its_multiplier_one_panel_of_curves_a_method_and_no_panel_a_size(iso):
     names = [picture.name for section in build_report(iso).sections for picture in section.pictures]
-    assert names == ["loss-against-compute", "isoflop-profiles-baseline", "isoflop-profiles-ours"]
+    assert names == ["speed-ups", "loss-against-compute", "isoflop-profiles-baseline", "isoflop-profiles-ours"]
 
 
 @pytest.mark.parametrize("jitter", [1e-12, 0.03])

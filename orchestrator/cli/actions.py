@@ -59,6 +59,7 @@ def submit_file(
     max_parallel: int | None = None,
     payload: str = "train",
     only: Sequence[str] | None = None,
+    max_gpu_hours: float | None = None,
 ) -> Iterator[str]:
     """Plan the file, record it, and submit what is to be done; yields what happened, line by line.
 
@@ -69,6 +70,7 @@ def submit_file(
     from scalewright.orchestrator.report.bill import print_plan
 
     plan, study = plan_now(file)
+    plan.check_limit(max_gpu_hours)
     order = order_of(plan, executor=executor, max_parallel=max_parallel, payload=payload)
     if dry_run:
         print_plan(plan, study, None, as_json=False)

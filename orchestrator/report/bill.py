@@ -10,7 +10,7 @@ from scalewright.fitting.words import counted
 from scalewright.orchestrator.config.ladder import plain_params
 from scalewright.orchestrator.config.resources import EXECUTORS
 from scalewright.orchestrator.plan.bill import BillRow, Plan, bill
-from scalewright.orchestrator.report.format import duration, short_count
+from scalewright.orchestrator.report.format import duration, short_count, size_words
 from scalewright.orchestrator.report.tables import print_json, print_rows
 from scalewright.orchestrator.study import Study
 
@@ -91,6 +91,9 @@ def _total(plan: Plan) -> dict[str, Any]:
         "n_tokens": sum(row.n_tokens for row in rows),
         "flops": sum(row.flops for row in rows),
         "wall_s": plan.wall_s,
+        "gpu_hours": plan.gpu_hours,
+        "price": plan.price,
+        "disk_bytes": plan.disk_bytes,
         "runs_with_measured_throughput": plan.n_measured,
     }
 
@@ -117,6 +120,7 @@ def summary(plan: Plan, study: Study, receipt: "PlanReceipt | None") -> list[str
         f"to do: {numbers['to_do']} of {counted(numbers['runs'], 'run')}, {short_count(numbers['n_tokens'])} tokens, "
         f"{numbers['flops']:.3g} FLOPs, about {duration(plan.wall_s)} of training{at_once(plan)}"
     ]
+    lines.append(f"{gpus(plan)}checkpoints: up to {size_words(plan.disk_bytes)} of disk")
     if plan.n_measured < len(plan.runs):
         lines.append(
             f"time: measured throughput for {plan.n_measured} of {counted(len(plan.runs), 'run')}, or an assumed speed"
@@ -127,6 +131,14 @@ def summary(plan: Plan, study: Study, receipt: "PlanReceipt | None") -> list[str
         place = name_of(parse_url(study.database))
         lines.append(f"recorded in {place}: {receipt.n_new} new runs, {receipt.n_existing} known ones")
     return [*lines, *plan.notes] + [f"warning: {warning}" for warning in plan.warnings]
+
+
+def gpus(plan: Plan) -> str:
+    """Say the GPU hours and their price, if runs ask for GPUs."""
+    if not plan.gpu_hours:
+        return ""
+    price = "" if plan.price is None else f", {plan.price:,.2f} at the profiles' price"
+    return f"GPU hours: {plan.gpu_hours:.3g}{price}; "
 
 
 def at_once(plan: Plan) -> str:

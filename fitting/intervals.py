@@ -16,6 +16,7 @@ from scalewright.fitting.result import Parameter, open_exp
 from scalewright.fitting.robust import FEWEST_GROUPS, Robust
 from scalewright.fitting.settings import FitSettings
 from scalewright.fitting.uncertainty import Noise, profile_threshold, t_quantile
+from scalewright.fitting.words import counted
 
 Array = NDArray[np.float64]
 Params = dict[str, Parameter]
@@ -203,7 +204,7 @@ def interval_notes(
             " uncertain as equal scatter would make it"
         )
     if noise.df <= FEW_RUNS:
-        found.append(f"only {noise.df} runs more than parameters: most of the width is Student's t")
+        found.append(f"only {counted(noise.df, 'run')} more than parameters: most of the width is Student's t")
     return tuple(found)
 
 

@@ -217,7 +217,8 @@ def figures(
     place: PLACE = None,
     names: Annotated[list[str] | None, typer.Argument(help="Only these, by the names of the page's figures.")] = None,
     formats: Annotated[
-        str | None, typer.Option("--format", help="Formats, with commas: {figure_formats}; by default png,svg.")
+        str | None,
+        typer.Option("--format", help="Formats, with commas: {figure_formats}; by default all but the last."),
     ] = None,
     width: Annotated[
         str | None, typer.Option(help="For what width they are laid out: {figure_widths}; by default page.")

@@ -7,6 +7,7 @@ from pathlib import Path
 from scalewright.db import frames
 from scalewright.db.engine import Database, open_database
 from scalewright.db.experiments import ARCHIVE
+from scalewright.db.run_states import ENDED
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.jobs.control import Target
 from scalewright.orchestrator.runs.spec import match
@@ -116,12 +117,14 @@ def find_study(names: Sequence[str]) -> tuple[Study, str | None]:
 
 
 def _under_way(study: Study, experiment: str) -> str:
-    """Return the name of a file's sweep while that is all the database knows of the file, else the experiment's."""
+    """Return the name of a file's sweep while runs of it are missing, else that of its experiment."""
     from scalewright.orchestrator.plan.earlier_runs import open_existing
 
+    sweep = sweep_name(experiment)
     with open_existing(study) as database:
-        known = set() if database is None else set(frames.experiments(database)["name"])
-    return sweep_name(experiment) if experiment not in known and sweep_name(experiment) in known else experiment
+        if database is None or sweep not in set(frames.experiments(database)["name"]):
+            return experiment
+        return experiment if frames.progress(database, sweep)["state"].isin(ENDED).all() else sweep
 
 
 def resolve(names: Sequence[str]) -> Target:

@@ -448,6 +448,8 @@ ELSEWHERE: dict[str, str] = {
     "mirrors.name": "tests/orchestrator/train/test_mirrors.py",
     "mirrors.options": "tests/orchestrator/train/test_mirrors.py",
     "compile": "tests/contracts/test_every_model_compiles.py",
+    "resources.profiles.price": "tests/orchestrator/cli/test_planning_verbs.py"
+    "::test_the_bill_has_gpu_hours_their_price_and_disk_and_a_limit_stops_it",
     "tune.lr": f"{TUNING}::test_a_sweep_comes_first_and_then_the_grid_at_its_best_rates",
     "tune.at": f"{TUNING}::test_a_sweep_comes_first_and_then_the_grid_at_its_best_rates",
     "tune.budget": f"{TUNING}::test_a_sweep_comes_first_and_then_the_grid_at_its_best_rates",

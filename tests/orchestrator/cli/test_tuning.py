@@ -95,9 +95,10 @@ def test_a_sweep_comes_first_and_then_the_grid_at_its_best_rates(study, say):
 def test_the_report_says_how_the_sides_were_tuned_and_the_verbs_follow_the_stage(study, say):
     sweep = planned(say)
     code, out, err = say("status", "experiments.yaml")
-    assert code == 0 and "20 runs" in out + err, "the sweep, as long as there is no grid"
+    assert code == 0 and "0/20 runs" in out + err, "the sweep, as long as it is not over"
     end_sweep(study, sweep)
     grid = planned(say)
+    assert "0/36 runs" in "".join(say("status", "experiments.yaml")[1:])
     for run in grid["runs"]:
         end(study, run, 2.0 * run["n_tokens"] ** -0.1 * (0.9 if run["label"] == "angpt" else 1.0))
     assert say("report")[0] == 0

@@ -197,7 +197,7 @@ def advise(
     level: LEVEL = 0.95,
     seed: Annotated[int, typer.Option(help="Of the fits that a choice begins with.", min=0)] = 0,
     submit: Annotated[bool, typer.Option("--submit", help="Start exactly these runs.")] = False,
-    executor: Annotated[str | None, typer.Option(help="With --submit: {executors}; the file's own by default.")] = None,
+    executor: Annotated[str | None, typer.Option(help="With --submit: {executors}; by default the file's.")] = None,
     payload: Annotated[str, typer.Option(hidden=True)] = "train",
     replay: Annotated[Path | None, typer.Option(help="Do a choice again from its file in advice/.")] = None,
     as_json: JSON = False,

@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from scalewright.fitting.words import counted
-from scalewright.orchestrator.analysis.analyze import record_result, require_ended
+from scalewright.orchestrator.analysis.analyze import record_result
+from scalewright.orchestrator.analysis.inputs import require_ended
 from scalewright.orchestrator.analysis.settings import with_settings
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.study import Study

@@ -150,7 +150,7 @@ def show_frontiers(asked: Asked, fits: Sequence[Fitted]) -> None:
     if known:
         picture = frontier_picture(known, PAST[-1])
         folder = figures_dir(asked.study, asked.experiment)
-        print(write_picture(picture.figure, folder, picture.name)[0], file=sys.stderr)
+        print(write_picture(picture, folder)[0], file=sys.stderr)
 
 
 def certificate_lines(fitted: Fitted) -> Sequence[str]:

@@ -4,6 +4,7 @@ One that is drawn from an analysis alone says so in its line there; the others a
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from scalewright.fitting.figures.losses import Band
     from scalewright.fitting.result import FitResult, Parameter
 
+STAMP_WORDS = "scalewright figure={} inputs={}"
 N_CURVE_POINTS = 80  # of a fitted line
 N_CURVE_PARTS = 20  # of a run, over which its training loss is averaged
 
@@ -38,7 +40,13 @@ def section_pictures(analysis: Analysis, section: "Place") -> tuple[Picture, ...
 
 def _entry_pictures(name: str, analysis: Analysis) -> tuple[Picture, ...]:
     """Return the pictures that one line of the table gives for an analysis; none where there is nothing to draw."""
-    return READERS.get(name, partial(plain_picture, name))(analysis)
+    from scalewright.fitting.figures.gallery import FIGURES
+
+    found = READERS.get(name, partial(plain_picture, name))(analysis)
+    if analysis.inputs is None:
+        return found
+    stamp = STAMP_WORDS.format(name, analysis.inputs.stamp(name, FIGURES[name].reads))
+    return tuple(replace(one, stamp=stamp) for one in found)
 
 
 def page_pictures(analysis: Analysis, names: Sequence[str] = ()) -> tuple[Picture, ...]:

@@ -16,6 +16,7 @@ from scalewright.fitting.result import Parameter, open_exp
 from scalewright.fitting.robust import FEWEST_GROUPS, Robust
 from scalewright.fitting.settings import FitSettings
 from scalewright.fitting.uncertainty import Noise, profile_threshold, t_quantile
+from scalewright.fitting.words import counted
 
 Array = NDArray[np.float64]
 Params = dict[str, Parameter]
@@ -167,8 +168,8 @@ def size_groups(points: Points) -> NDArray[np.intp] | None:
     sizes = points.column("n_params")
     if not np.isfinite(sizes).all():
         return None
-    keys = frame["label"].astype(str) + " " + pd.Series(np.round(np.log(sizes), 6)).astype(str)
-    return np.asarray(pd.factorize(keys)[0], dtype=np.intp)
+    labels, levels = (pd.factorize(values)[0] for values in (frame["label"], np.round(np.log(sizes), 6)))
+    return np.asarray(pd.factorize(labels * len(levels) + levels)[0], dtype=np.intp)
 
 
 def interval_notes(
@@ -203,7 +204,7 @@ def interval_notes(
             " uncertain as equal scatter would make it"
         )
     if noise.df <= FEW_RUNS:
-        found.append(f"only {noise.df} runs more than parameters: most of the width is Student's t")
+        found.append(f"only {counted(noise.df, 'run')} more than parameters: most of the width is Student's t")
     return tuple(found)
 
 

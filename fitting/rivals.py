@@ -14,6 +14,7 @@ from scalewright.fitting.fit import fit
 from scalewright.fitting.frame import Points
 from scalewright.fitting.laws import LAWS
 from scalewright.fitting.optimum import flop_levels
+from scalewright.fitting.words import counted
 
 DEAREST = 0.2  # share of the runs that is held out, in whole levels of compute
 FEWEST = 3
@@ -37,7 +38,7 @@ class Rival:
     def sentence(self) -> str:
         """The comparison in a sentence."""
         return (
-            f"{self.law} predicts the dearest {self.n_dearest} runs better: root mean square error of"
+            f"{self.law} predicts the dearest {counted(self.n_dearest, 'run')} better: root mean square error of"
             f" {100 * self.error:.2g}% against {100 * self.own_error:.2g}% by {self.own_law},"
             f" each fitted to the {self.n_cheaper} cheaper ones"
         )

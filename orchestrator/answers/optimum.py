@@ -3,10 +3,11 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.analysis.fits import FitRequest, parameter_json
 from scalewright.orchestrator.answers.answer import Answer, merge
 from scalewright.orchestrator.answers.groups import Group, draw, grouped, named
-from scalewright.orchestrator.report.format import counted, interval, number
+from scalewright.orchestrator.report.format import interval, number
 from scalewright.orchestrator.report.html import Picture, Table
 
 if TYPE_CHECKING:

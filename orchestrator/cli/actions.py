@@ -105,13 +105,14 @@ def submit_plan(plan: "Plan", study: Study, order: "Order") -> "Receipt":
 
 def preview(plan: "Plan", study: Study, order: "Order") -> Iterator[str]:
     """Say which jobs a submission would make, as far as the database knows now."""
+    from scalewright.fitting.words import counted
     from scalewright.orchestrator.jobs.submit import make_packs
-    from scalewright.orchestrator.report.format import counted, duration
+    from scalewright.orchestrator.report.format import duration
 
     runs = [run for run in plan.runs if plan.states.get(run.run_id, "planned") in ("planned", "interrupted")]
     packs = make_packs(study, runs, order)
     where = f"would go into {counted(len(packs), f'{order.executor} job')}"
-    yield f"{len(runs)} of {len(plan.runs)} runs {where}; nothing was submitted"
+    yield f"{len(runs)} of {counted(len(plan.runs), 'run')} {where}; nothing was submitted"
     for profile in dict.fromkeys(pack.profile_name for pack in packs):
         mine = [pack for pack in packs if pack.profile_name == profile]
         longest = duration(max(pack.wall_s for pack in mine))
@@ -121,7 +122,7 @@ def preview(plan: "Plan", study: Study, order: "Order") -> Iterator[str]:
 
 def describe(receipt: "Receipt", executor: str) -> str:
     """Say what was submitted, how and from which code, in one line."""
-    from scalewright.orchestrator.report.format import counted
+    from scalewright.fitting.words import counted
 
     if receipt.submission_id is None or receipt.snapshot is None:
         return "nothing to submit"
@@ -169,7 +170,7 @@ def runs_of_no_plan(study: Study) -> list[str]:
     from scalewright.db import frames
     from scalewright.db.engine import open_database
     from scalewright.db.run_states import IN_A_JOB
-    from scalewright.orchestrator.report.format import counted
+    from scalewright.fitting.words import counted
 
     database = open_database(study.database, create=False)
     try:
@@ -248,9 +249,9 @@ def run_rows(frame: Any, places: Mapping[str, str]) -> list[dict[str, Any]]:
 
 def stop_runs(targets: Sequence[str], why: "Why", *, now: bool = False) -> str:
     """Cancel or hold runs and say what became of them; `now` does not wait for a checkpoint."""
+    from scalewright.fitting.words import counted
     from scalewright.orchestrator.cli.selection import resolve
     from scalewright.orchestrator.jobs.control import stop
-    from scalewright.orchestrator.report.format import counted
 
     list(say_talk(_find(targets)))
     done = stop(resolve(targets), why, now=now)
@@ -267,9 +268,9 @@ def stop_runs(targets: Sequence[str], why: "Why", *, now: bool = False) -> str:
 
 def take_back_runs(targets: Sequence[str], states: Sequence[str]) -> str:
     """Let cancelled or held runs be submitted again, and say how many."""
+    from scalewright.fitting.words import counted
     from scalewright.orchestrator.cli.selection import resolve
     from scalewright.orchestrator.jobs.control import take_back
-    from scalewright.orchestrator.report.format import counted
 
     list(say_talk(_find(targets)))
     n = take_back(resolve(targets), states)

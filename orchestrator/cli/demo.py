@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.errors import Partial
 from scalewright.orchestrator.study import Study
 
@@ -70,7 +71,7 @@ def pause(study: Study) -> int:
 
     print("\nscalewright: stopping at a checkpoint ...", end=" ", file=sys.stderr, flush=True)
     n_jobs = pause_jobs(study)
-    print(f"{n_jobs} jobs stopped; nothing is lost, the same command goes on from here", file=sys.stderr)
+    print(f"{counted(n_jobs, 'job')} stopped; nothing is lost, the same command goes on from here", file=sys.stderr)
     return INTERRUPTED
 
 

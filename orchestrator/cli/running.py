@@ -136,7 +136,7 @@ def doctor(
 def demo(file: YAML_FILE = DEFAULT_YAML) -> None:
     """From text to scaling laws on this machine: plan, train, fit, figures. Example: scalewright demo
 
-    Without an experiments.yaml here, the demo's own grid is written first.
+    Without an experiments.yaml here, the demo's grid is written first.
     """
     from scalewright.orchestrator.cli.demo import run_demo
     from scalewright.orchestrator.config.starter import write_demo

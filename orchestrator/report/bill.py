@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.config.ladder import plain_params
 from scalewright.orchestrator.config.resources import EXECUTORS
 from scalewright.orchestrator.plan.bill import BillRow, Plan, bill
@@ -26,7 +27,9 @@ def print_plan(plan: Plan, study: Study, receipt: "PlanReceipt | None", *, as_js
     if solved := solved_sizes(plan):
         print_rows([_solved_line(row) for row in solved], title="sizes by their parameters")
         print()
-    print_rows([_bill_line(row) for row in bill(plan)], title=f"{plan.experiment.name}: {len(plan.runs)} runs")
+    print_rows(
+        [_bill_line(row) for row in bill(plan)], title=f"{plan.experiment.name}: {counted(len(plan.runs), 'run')}"
+    )
     for line in summary(plan, study, receipt):
         print(line, file=sys.stderr)
 
@@ -114,12 +117,14 @@ def summary(plan: Plan, study: Study, receipt: "PlanReceipt | None") -> list[str
     """Say the total, where the times come from, what exists already, and the warnings."""
     numbers = _total(plan)
     lines = [
-        f"to do: {numbers['to_do']} of {numbers['runs']} runs, {short_count(numbers['n_tokens'])} tokens, "
+        f"to do: {numbers['to_do']} of {counted(numbers['runs'], 'run')}, {short_count(numbers['n_tokens'])} tokens, "
         f"{numbers['flops']:.3g} FLOPs, about {duration(plan.wall_s)} of training{at_once(plan)}"
     ]
     lines.append(f"{gpus(plan)}checkpoints: up to {size_words(plan.disk_bytes)} of disk")
     if plan.n_measured < len(plan.runs):
-        lines.append(f"time: measured throughput for {plan.n_measured} of {len(plan.runs)} runs, else an assumed speed")
+        lines.append(
+            f"time: measured throughput for {plan.n_measured} of {counted(len(plan.runs), 'run')}, or an assumed speed"
+        )
     if receipt is not None:
         from scalewright.db.engine import name_of, parse_url
 

@@ -63,11 +63,6 @@ def size_words(n_bytes: float) -> str:
     return f"{n_bytes / 1024**power:.3g} {units[power]}"
 
 
-def counted(n: int, one: str, many: str = "") -> str:
-    """Write a number with its noun, plural by `s` unless `many` says how: the only place that does."""
-    return f"{n} {one if n == 1 else many or one + 's'}"
-
-
 def span(low: str, high: str) -> str:
     """Write a range whose ends are words; one of them where they read alike."""
     return low if low == high else f"{low} to {high}"

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from scalewright.db.run_states import ENDED
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.analysis.analyze import Analysis
-from scalewright.orchestrator.report.format import counted, listed, number, short_count, span
+from scalewright.orchestrator.report.format import listed, number, short_count, span
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +52,7 @@ def _single_seed(analysis: Analysis) -> str:
     seeds = analysis.points.frame.groupby(CELL)["seed"].nunique()
     alone = int((seeds == 1).sum())
     if (seeds == 0).all():
-        return "Seeds are not known: whether points differ by more than the noise between seeds cannot be told."
+        return "Seeds are not known: whether points differ by more than the noise between seeds is unknown."
     if alone == 0:
         return ""
     if alone < len(seeds):
@@ -154,10 +155,10 @@ def _few_steps(analysis: Analysis) -> str:
 
 
 def _different_machines(analysis: Analysis) -> str:
-    kinds = ended(analysis)[["device", "threads"]].dropna(how="all").drop_duplicates()
+    kinds = ended(analysis)[["device", "threads"]].dropna().drop_duplicates()
     if len(kinds) <= 1:
         return ""
-    seen = sorted(f"{row.device} with {row.threads:.0f} threads" for row in kinds.itertuples())
+    seen = sorted(f"{device} with {counted(int(threads), 'thread')}" for device, threads in kinds.to_numpy())
     return f"Throughput was measured on different machines ({listed(seen)}): do not read the rows in seconds."
 
 

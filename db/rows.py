@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import Connection, Table, insert, select
@@ -10,6 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from scalewright.db import schema
 
+AT_ONCE = 5000  # rows that are in memory while many are put in
 KEYS = {column.name: column.info["planned"] for column in schema.runs.c if "planned" in column.info}
 
 
@@ -40,7 +42,7 @@ def as_text(value: Any) -> str | None:
 
 def to_json(value: Any) -> str:
     """Write JSON the same way every time: sorted keys, numpy scalars as numbers."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=plain)
+    return ENCODER.encode(value)
 
 
 def plain(value: Any) -> Any:
@@ -48,6 +50,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=plain)
 
 
 def run_row(
@@ -99,18 +104,23 @@ def _planned_columns(planned: Mapping[str, Any]) -> dict[str, Any]:
 
 def insert_runs(connection: Connection, rows: Iterable[dict[str, Any]]) -> set[str]:
     """Insert runs that are not there yet and return their ids; of the others, renew what was planned for them."""
-    runs = schema.runs
-    known = {row.run_id: row[1:] for row in connection.execute(select(runs.c.run_id, runs.c.planned, runs.c.settings))}
-    wanted = {row["run_id"]: row for row in rows}
-    new = [row for run_id, row in wanted.items() if run_id not in known]
-    if new:
-        connection.execute(insert(runs), new)
-    changed = [
-        r for r in wanted.values() if r["run_id"] in known and known[r["run_id"]] != (r["planned"], r["settings"])
-    ]
-    if changed:
-        upsert(connection, runs, changed, ["run_id"], change=["planned", "settings", *KEYS])
-    return {row["run_id"] for row in new}
+    runs, inserted = schema.runs, set[str]()
+    stored = connection.execute(select(runs.c.run_id, runs.c.planned, runs.c.settings))
+    known = {run_id: hash((planned, settings)) for run_id, planned, settings in stored}
+    left = iter(rows)
+    while wanted := {row["run_id"]: row for row in islice(left, AT_ONCE)}:
+        new = [row for run_id, row in wanted.items() if run_id not in known]
+        if new:
+            connection.execute(insert(runs), new)
+        changed = [
+            row for run_id, row in wanted.items() if known.get(run_id, 0) != hash((row["planned"], row["settings"]))
+        ]
+        changed = [row for row in changed if row["run_id"] in known]
+        if changed:
+            upsert(connection, runs, changed, ["run_id"], change=["planned", "settings", *KEYS])
+        known |= {row["run_id"]: hash((row["planned"], row["settings"])) for row in wanted.values()}
+        inserted |= {row["run_id"] for row in new}
+    return inserted
 
 
 def run_numbers(connection: Connection) -> dict[str, int]:

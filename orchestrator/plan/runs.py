@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil
 from typing import Any, Protocol
 
@@ -152,6 +152,8 @@ class Planner:
         self.data = manifest.identity()
         self.model = lru_cache(maxsize=None)(self.build_model)
         self.counts = lru_cache(maxsize=None)(self._count_model)
+        self.model_record = lru_cache(maxsize=None)(lambda *key: self.model(*key).to_dict())
+        self.settings = lru_cache(maxsize=None)(partial(run_settings, experiment))
         self.n_params_of = {
             name: self.counts((name, None, experiment.context[0], ()))["n_params_non_embedding"]
             for name in experiment.sizes
@@ -208,7 +210,7 @@ class Planner:
         rate, rule = self.rate(point, method, plain["n_params_non_embedding"], n_tokens)
         options = training_options(self.experiment, point, method, size)
         training = training_spec(self.experiment, point, options, n_tokens=n_tokens, lr_peak=rate)
-        spec = RunSpec(model.to_dict(), self.data, training.to_dict())
+        spec = RunSpec(self.model_record(*model_key), self.data, training.to_dict())
         planned = counts | {
             "flops_total": counts["flops_per_token"] * n_tokens,
             "n_steps": spec.n_steps,
@@ -222,7 +224,7 @@ class Planner:
             size=point.size, label=point.method, n_params=counts["n_params_non_embedding"]
         )
         check_run(self.experiment, point, method, training, self.experiment.resources.profile(profile))
-        settings = run_settings(self.experiment, point, n_tokens, profile_name=profile, lr_rule=rule)
+        settings = self.settings(label, point.batch * point.context, n_tokens, profile, rule)
         return PlannedRun(
             spec.run_id,
             spec,
@@ -285,10 +287,9 @@ def label_of(point: Point) -> str:
 
 
 def run_settings(
-    experiment: Experiment, point: Point, n_tokens: int, *, profile_name: str, lr_rule: str
+    experiment: Experiment, label: str, batch_tokens: int, n_tokens: int, profile_name: str, lr_rule: str
 ) -> dict[str, Any]:
     """Return what is recorded of how a run is carried out and never changes its result."""
-    batch_tokens = point.batch * point.context
     evaluation, profile = experiment.evaluation, experiment.resources.profile(profile_name)
     times = [extent.to_tokens(n_tokens, batch_tokens) for extent in evaluation.at]
     if evaluation.every:
@@ -304,6 +305,6 @@ def run_settings(
         threads=profile.threads,
         devices=profile.devices,
         micro_batch_sequences=profile.micro_batch,
-        label=label_of(point),
+        label=label,
         lr_rule=lr_rule,
     ).to_dict()

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -56,9 +56,14 @@ ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=plain)
 
 
 def run_row(
-    run_id: str, identity: Mapping[str, Any], planned: Mapping[str, Any], settings: Mapping[str, Any]
+    run_id: str,
+    identity: Mapping[str, Any],
+    planned: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    *,
+    write: Callable[[Any], str] = to_json,
 ) -> dict[str, Any]:
-    """Make the row of a run: the columns that people filter by, and the whole as JSON."""
+    """Make the row of a run: the columns that people filter by, and the whole as JSON, which `write` makes."""
     now = time.time()
     return {
         "run_id": run_id,
@@ -73,8 +78,8 @@ def run_row(
         "parent_run_id": (identity.get("parent") or {}).get("run_id"),
         "parent_tokens": (identity.get("parent") or {}).get("n_tokens"),
         "spec": to_json(identity),
-        "settings": to_json(settings),
-        "planned": to_json(planned),
+        "settings": write(settings),
+        "planned": write(planned),
     }
 
 

@@ -267,9 +267,12 @@ class Experiment:
         """List the figures that these runs can give: name, caption."""
         return _list_figures(self._analysis)
 
-    def figure(self, name: str) -> "Figure":
-        """Draw one figure of the report by its name. Raises UserError with the names that there are."""
-        return _draw(self._analysis, name)
+    def figure(self, name: str, *, width: str = "page") -> "Figure":
+        """Draw one figure of the report by its name, for a "page", "column" or "slide".
+
+        Raises UserError with the names that there are.
+        """
+        return _draw(self._analysis, name, width)
 
     @cached_property
     def _analysis(self) -> "Analysis":
@@ -343,14 +346,16 @@ def compare(
     return _comparison_of(comparison_answer(runs, method, baseline, curve=curve, level=level))
 
 
-def figure(runs: "pd.DataFrame", name: str, *, compare: Sequence[tuple[str, str]] = ()) -> "Figure":
+def figure(
+    runs: "pd.DataFrame", name: str, *, width: str = "page", compare: Sequence[tuple[str, str]] = ()
+) -> "Figure":
     """Draw one figure of the report from runs at hand: rows of `Experiment.final_losses`.
 
     compare: pairs (label, baseline); without any the usual baselines. Raises UserError with the names there are.
     """
     from scalewright.orchestrator.analysis.analyze import analyze_frame
 
-    return _draw(analyze_frame(runs, "these runs", compare=compare), name)
+    return _draw(analyze_frame(runs, "these runs", compare=compare), name, width)
 
 
 def _request(law: str, options: FitOptions) -> "FitRequest":
@@ -392,11 +397,15 @@ def _list_figures(analysis: "Analysis") -> "pd.DataFrame":
     return pd.DataFrame([{"name": one.name, "caption": one.caption} for one in page_pictures(analysis)])
 
 
-def _draw(analysis: "Analysis", name: str) -> "Figure":
+def _draw(analysis: "Analysis", name: str, width: str) -> "Figure":
+    from scalewright.fitting.figures.style import drawn_at
     from scalewright.orchestrator.errors import UserError
+    from scalewright.orchestrator.report.figure_files import Wanted
     from scalewright.orchestrator.report.figures import page_pictures
 
-    found = page_pictures(analysis, [name])
+    wanted = Wanted.read([name], None, width)
+    found = page_pictures(analysis, wanted.names)
     if len(found) > 1:
         raise UserError(f"{name} is several figures; name one: {', '.join(one.name for one in found)}")
-    return found[0].figure
+    with drawn_at(wanted.width):
+        return found[0].draw()

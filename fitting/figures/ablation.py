@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from scalewright.fitting.figures.style import footnote, name_of, new_figure, row_names, rows_height, style_of, styled
+from scalewright.fitting.figures.style import footnote, name_of, row_names, rows_figure, rows_height, style_of, styled
 
 
 @styled
@@ -15,7 +15,8 @@ def ablation(rows: pd.DataFrame, *, base: str, note: str = "") -> Figure:
     """
     ordered = rows.sort_values("nats", kind="stable").reset_index(drop=True)
     names = row_names(name_of(label) for label in ordered["label"])
-    figure = new_figure(8.4, 1.2 + rows_height(names))
+    told = row_names(_words(row) for row in ordered.itertuples())
+    figure = rows_figure(8.4, 1.2 + rows_height(names, told))
     axes = figure.subplots()
     nats, low, high = (ordered[name].to_numpy(float) for name in ("nats", "low", "high"))
     known = np.isfinite(low) & np.isfinite(high)
@@ -31,7 +32,7 @@ def ablation(rows: pd.DataFrame, *, base: str, note: str = "") -> Figure:
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("final loss minus that of the base (nats per token)")
     right = axes.secondary_yaxis("right")
-    right.set_yticks(range(len(ordered)), [_words(row) for row in ordered.itertuples()], fontsize=8)
+    right.set_yticks(range(len(ordered)), told, fontsize=8)
     right.tick_params(length=0)
     right.spines["right"].set_visible(False)
     footnote(figure, f"Base: {name_of(base)}. {note}")

@@ -46,13 +46,16 @@ class FigureEntry:
 
     section: of the report page, where figures stand in the order of the table; None for figures of single verbs.
     caption: the sentence under it there. inputs: the arguments of `draw` by name from an analysis, None where it has
-    nothing to draw; figures whose captions or number depend on the fits are read in orchestrator/report/figures.py.
+    nothing to draw; reads: the parts of the database that it changes with, by their names in Inputs.hashes of
+    orchestrator/analysis/inputs.py. Figures whose captions or number depend on the fits are read in
+    orchestrator/report/figures.py.
     """
 
     draw: Callable[..., Figure]
     section: Place | None = None
     caption: str = ""
     inputs: Callable[[Analysed], Mapping[str, Any] | None] | None = None
+    reads: tuple[str, ...] = ("finished",)
 
     def __call__(self, *frames: Any, **options: Any) -> Figure:
         """Draw it, so that an entry can stand where its function would."""

@@ -22,6 +22,7 @@ from scalewright.fitting.figures.style import (
     new_figure,
     plain,
     row_names,
+    rows_figure,
     rows_height,
     style_of,
     styled,
@@ -36,7 +37,7 @@ def forecast(rows: pd.DataFrame, *, note: str = "") -> Figure:
     rows: columns name (what the row is called), label, predicted, low, high, measured (missing: still to come).
     """
     names = row_names(rows["name"].astype(str))
-    figure = new_figure(7.4, 1.2 + max(rows_height(names, gap=0.12), 1.12))
+    figure = rows_figure(7.4, 1.2 + max(rows_height(names, gap=0.12), 1.12))
     axes = figure.subplots()
     for place, label in enumerate(rows["label"]):
         style = style_of(str(label))

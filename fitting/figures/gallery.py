@@ -15,14 +15,14 @@ from scalewright.fitting.figures.sweeps import best_settings, sweeps
 from scalewright.fitting.figures.trust import diagnostics, profile, rolling_origin, specification_curve
 
 FIGURES: dict[str, FigureEntry] = {
-    "speed-ups": FigureEntry(speed_ups, "speed-ups"),
+    "speed-ups": FigureEntry(speed_ups, "speed-ups", reads=("finished", "compare")),
     "loss-against-tokens": FigureEntry(loss_against_tokens, "speed-ups"),
     "loss-against-compute": FigureEntry(loss_against_compute, "laws"),
     "isoflop-profiles": FigureEntry(isoflop_profiles, "laws"),
-    "ablation": FigureEntry(ablation, "ablation"),
-    "forecast": FigureEntry(forecast, "forecast"),
-    "layers": FigureEntry(layers, "layers", LAYERS_CAPTION, largest_runs),
-    "training-curves": FigureEntry(training_curves, "runs"),
+    "ablation": FigureEntry(ablation, "ablation", reads=("finished", "compare")),
+    "forecast": FigureEntry(forecast, "forecast", reads=("finished", "waiting")),
+    "layers": FigureEntry(layers, "layers", LAYERS_CAPTION, largest_runs, reads=("finished", "layers")),
+    "training-curves": FigureEntry(training_curves, "runs", reads=("finished", "evaluations", "curves")),
     "compute-optimal": FigureEntry(compute_optimal),
     "sweeps": FigureEntry(sweeps),
     "best-settings": FigureEntry(best_settings),

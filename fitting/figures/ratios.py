@@ -1,6 +1,7 @@
 """Figure of convergence speed-ups: pooled ratios with their intervals, the cells they are pooled from behind them."""
 
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 
 import pandas as pd
@@ -10,16 +11,18 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from scalewright.fitting.figures.style import (
     FAINT,
+    WIDTH,
     footnote,
     name_of,
-    new_figure,
     plain,
     row_names,
+    rows_figure,
     rows_height,
     style_of,
     styled,
 )
 
+TITLE_LETTERS = 14  # of a title on one line, past those of a row
 RATIO_TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
 
 
@@ -34,13 +37,15 @@ def speed_ups(pooled: pd.DataFrame, cells: pd.DataFrame, *, title: str = "", not
     """
     rows = list(pooled.itertuples(index=False))
     names = row_names(_row_name(row) for row in rows)
-    figure = new_figure(9.0, 1.5 + max(rows_height(names, gap=0.26), 0.84))
+    told = [_in_lines(_interval_words(row)) for row in rows]
+    figure = rows_figure(9.0, 1.5 + max(rows_height(names, told, gap=0.26), 0.84))
     axes = figure.subplots()
     for place, row in enumerate(rows):
         _draw_cells(axes, place, cells[_matches(cells, row.method, row.baseline, row.unit)], str(row.method))
         _draw_pooled(axes, place, row)
-    finish(axes, rows, names, [*pooled["ratio"], *pooled["low"], *pooled["high"], *cells["ratio"]])
-    axes.set_title(title or "Convergence speed-up of a method over its baseline")
+    finish(axes, names, told, [*pooled["ratio"], *pooled["low"], *pooled["high"], *cells["ratio"]])
+    shown = title or "Convergence speed-up of a method over its baseline"
+    axes.set_title(textwrap.fill(shown, WIDTH.get().row_letters + TITLE_LETTERS))
     footnote(figure, note)
     return figure
 
@@ -76,25 +81,32 @@ def _is_past(row: object) -> bool:
     return past is not None and bool(past > 1)
 
 
-def finish(axes: Axes, rows: Sequence[object], names: Sequence[str], values: Iterable[float]) -> None:
-    """Set limits that hold every finite value and 1, name the rows, and print each interval at the right edge."""
+def finish(axes: Axes, names: Sequence[str], told: Sequence[str], values: Iterable[float]) -> None:
+    """Set limits that hold every finite value and 1, name the rows, and write each row's words at the right edge."""
     finite = [value for value in values if value is not None and math.isfinite(value) and value > 0]
     low, high = min([*finite, 0.9]) / 1.08, max([*finite, 1.1]) * 1.08
     axes.set_xscale("log")
     axes.set_xlim(low, high)
-    axes.xaxis.set_major_locator(FixedLocator(ticks_between(low, high)))
+    axes.xaxis.set_major_locator(FixedLocator(ticks_between(low, high, _most_ticks(axes))))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: plain(value) + "×"))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.axvspan(low, 1.0, color=FAINT, alpha=0.35, linewidth=0, zorder=0)
     axes.axvline(1.0, color="#555555", linewidth=1)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_yticks(range(len(rows)), names, fontsize=9)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_yticks(range(len(names)), names, fontsize=9)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("times less needed by the method (grey: the method needs more)")
     right = axes.secondary_yaxis("right")
-    right.set_yticks(range(len(rows)), [_interval_words(row) for row in rows], fontsize=9)
+    right.set_yticks(range(len(names)), told, fontsize=9)
     right.tick_params(length=0)
     right.spines["right"].set_visible(False)
+
+
+def _most_ticks(axes: Axes) -> int:
+    """Allow a tick an inch of the figure."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    return min(int(figure.get_figwidth()), 7)
 
 
 def ticks_between(low: float, high: float, n_most: int = 7) -> list[float]:
@@ -109,6 +121,10 @@ def ticks_between(low: float, high: float, n_most: int = 7) -> list[float]:
 def _row_name(row: object) -> str:
     method, baseline, unit = (str(getattr(row, name)) for name in ("method", "baseline", "unit"))
     return f"{name_of(method)} over {name_of(baseline)}, {unit}"
+
+
+def _in_lines(words: str) -> str:
+    return words if len(words) <= WIDTH.get().row_letters else words.replace("], ", "],\n")
 
 
 def _interval_words(row: object) -> str:

@@ -2,7 +2,8 @@
 
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache, wraps
@@ -18,6 +19,8 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, Locator, MaxNLocator, NullLocator
+
+from scalewright.fitting.figures.widths import WIDTHS, PageWidth
 
 P = ParamSpec("P")
 LABEL_COLUMNS = ("label", "method", "baseline")
@@ -73,6 +76,9 @@ SPARE_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
 # How the labels of the figure that is being drawn look, where the table does not know them.
 LOOKS: ContextVar[Mapping[str, LabelStyle]] = ContextVar("LOOKS", default=MappingProxyType({}))
 
+
+WIDTH: ContextVar[PageWidth] = ContextVar("WIDTH", default=WIDTHS["page"])
+
 # The first draws all it can; the others are for letters it has not, where they are installed.
 FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "Noto Emoji", "Noto Sans")
 
@@ -104,7 +110,7 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
         token = LOOKS.set(looks_of(labels_in([*args, *kwargs.values()])))
         try:
             with mpl.rc_context(RC | {"font.family": fonts()}):  # type: ignore[arg-type]
-                return draw(*args, **kwargs)
+                return _wrap_names(draw(*args, **kwargs))
         finally:
             LOOKS.reset(token)
 
@@ -187,18 +193,41 @@ def in_order(labels: Iterable[str]) -> list[str]:
     return sorted(set(labels), key=lambda label: (ranks.get(label, len(ranks)), label))
 
 
+@contextmanager
+def drawn_at(width: str) -> Iterator[PageWidth]:
+    """Let figures be drawn at one of WIDTHS."""
+    token = WIDTH.set(WIDTHS[width])
+    try:
+        yield WIDTHS[width]
+    finally:
+        WIDTH.reset(token)
+
+
 def new_figure(width: float = 6.8, height: float = 4.4) -> Figure:
-    """Make an empty figure of that many inches whose parts keep clear of one another."""
-    return Figure(figsize=(width, height), layout="constrained")
+    """Make an empty figure of that many inches whose parts keep clear of one another.
+
+    At another width its height shrinks less than its width: letters keep their size.
+    """
+    inches = WIDTH.get().inches or width
+    return Figure(figsize=(inches, height * min(math.sqrt(inches / width), 1.0)), layout="constrained")
+
+
+def rows_figure(width: float, height: float) -> Figure:
+    """Make a figure of rows, which keeps its height at any width."""
+    return Figure(figsize=(WIDTH.get().inches or width, height), layout="constrained")
 
 
 def panels(
     n_panels: int, *, width: float = 3.1, height: float = 3.2, n_columns: int = 3, share_y: bool = True
 ) -> tuple[Figure, list[Axes]]:
     """Make a figure of small panels that share x, and y where asked; panels past `n_panels` are not drawn."""
-    columns = 2 if n_panels == 4 else min(n_panels, n_columns)
+    inches = WIDTH.get().inches
+    if inches is not None:
+        n_columns = min(n_columns, max(int(inches / NARROWEST_PANEL), 1))
+    columns = 2 if n_panels == 4 and n_columns > 1 else min(n_panels, n_columns)
     rows = math.ceil(n_panels / columns)
-    figure = new_figure(max(width * columns, 4.6), height * rows + 0.6)
+    each = width if inches is None else min(inches / columns, width)
+    figure = rows_figure(max(width * columns, 4.6), height * math.sqrt(each / width) * rows + 0.6)
     grid = figure.subplots(rows, columns, sharex=True, sharey=share_y, squeeze=False)
     axes = list(grid.flat)
     for unused in axes[n_panels:]:
@@ -295,8 +324,8 @@ def short(value: float) -> str:
     return f"{value:.3g}"
 
 
-ROW_LETTERS = 36  # of a row's name on one line
 LETTER = 0.54  # of the font size: how wide a letter is, on the wide side
+NARROWEST_PANEL = 2.1  # inches
 MANY_ENTRIES = 6  # of a legend, past which its letters are small
 HANDLE = 44.0  # points that a legend's marker and the gaps about it take
 
@@ -333,19 +362,34 @@ def legend_above(figure: Figure, entries: Iterable[tuple[str, Artist]], *, title
 
 def name_panel(axes: Axes, words: str) -> None:
     """Write a panel's title above it, wrapped to its width."""
-    figure, grid = axes.get_figure(root=True), axes.get_gridspec()
-    width = (float(figure.get_figwidth()) if figure else 0.0) / (grid.ncols if grid else 1)
-    axes.set_title(textwrap.fill(words, letters_in(width - 0.5, RC["axes.titlesize"])))
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    axes.set_title(textwrap.fill(words, letters_in(_panel_width(figure, axes), RC["axes.titlesize"])))
+
+
+def _wrap_names(figure: Figure) -> Figure:
+    """Wrap the names of axes, and titles, to the width of their panel where it is not the figure's own."""
+    for axes in figure.axes if WIDTH.get().inches else ():
+        room = letters_in(_panel_width(figure, axes), RC["axes.labelsize"])
+        axes.set_xlabel(textwrap.fill(axes.get_xlabel(), room))
+        axes.set_title("\n".join(textwrap.fill(line, room) for line in axes.get_title("left").split("\n")))
+    return figure
+
+
+def _panel_width(figure: Figure, axes: Axes) -> float:
+    grid = axes.get_gridspec()
+    return float(figure.get_figwidth()) / (grid.ncols if grid else 1) - 0.5
 
 
 def row_names(names: Iterable[str]) -> list[str]:
     """Wrap the names of rows, so that they leave the larger part of the page to the data."""
-    return [textwrap.fill(name, ROW_LETTERS) for name in names]
+    return [textwrap.fill(name, WIDTH.get().row_letters) for name in names]
 
 
-def rows_height(names: Iterable[str], gap: float = 0.1) -> float:
-    """Return the inches that rows with these wrapped names need, `gap` between them."""
-    return sum(gap + 0.16 * (1 + name.count("\n")) for name in names)
+def rows_height(names: Iterable[str], others: Iterable[str] = (), *, gap: float = 0.1) -> float:
+    """Return the inches that rows with these wrapped words at their left and right need, `gap` between them."""
+    lines = [[name.count("\n") + 1 for name in side] for side in (names, others)]
+    return sum(gap + 0.16 * most for most in (map(max, *lines) if lines[1] else lines[0]))
 
 
 def named_artists(all_axes: Iterable[Axes]) -> list[tuple[str, Artist]]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from scalewright.orchestrator.analysis.advice import advised_words
 from scalewright.orchestrator.analysis.comparisons import PairReading, read_pair
 from scalewright.orchestrator.analysis.forecasts import expected
-from scalewright.orchestrator.analysis.settings import with_settings
-from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.analysis.inputs import Inputs, entering, read_inputs
+from scalewright.orchestrator.analysis.tuning import Tuned, sweep_behind
 from scalewright.orchestrator.study import Study
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from scalewright.fitting.frame import Points
     from scalewright.fitting.result import FitResult
 
-LAYER_METRICS = ("activation_variance", "gradient_norm", "weight_norm")
 COMPUTE_LAW, FLOOR_LAW, FULL_LAW = "pure-power", "power", "chinchilla"
 
 
@@ -42,7 +41,8 @@ class Analysis:
     minima: of labels whose runs are isoFLOP curves, the minimum of each (label, flops, n_params, n_tokens, loss_nats);
     layers: what each layer of each label's largest run did (label and the columns of db.frames.layer_values);
     to_come, held_out: forecasts of runs not yet ended and of runs marked holdout, where there are any; advised: how
-    runs were chosen, where `advise` chose them.
+    runs were chosen, where `advise` chose them; tuned: the sweep that gave the rates, where one did; inputs: what was
+    read, None for a frame at hand.
     """
 
     experiment: str
@@ -58,6 +58,8 @@ class Analysis:
     to_come: "Forecast | None" = field(default=None, repr=False)
     held_out: "Forecast | None" = field(default=None, repr=False)
     advised: str = ""
+    tuned: "Tuned | None" = field(default=None, repr=False)
+    inputs: Inputs | None = field(default=None, repr=False)
 
     @property
     def labels(self) -> list[str]:
@@ -78,53 +80,28 @@ def analyze(study: Study, experiment: str, *, compare: Sequence[tuple[str, str]]
     usual baseline. Raises UserError where no run has ended, DbError for an unknown experiment.
     """
     from scalewright.db.engine import open_database
-    from scalewright.db.frames import evaluations, final_losses
-    from scalewright.db.frames import runs as list_runs
 
     database = open_database(study.database, create=False)
-    runs = with_settings(database, experiment, final_losses(database, experiment))
-    analysis = analyze_frame(runs, experiment, compare=compare)
-    to_come, held_out = expected(runs, list_runs(database, experiment))
+    inputs = read_inputs(study, experiment, compare)
+    analysis = analyze_frame(inputs.runs, experiment, compare=compare)
+    to_come, held_out = expected(inputs.runs, inputs.planned)
     analysis = replace(
         analysis,
         to_come=to_come,
         held_out=held_out,
-        evaluations=evaluations(database, experiment=experiment),
-        curves=logged_curves(database, analysis.points.frame["run_id"].tolist()),
-        advised=advised_words(study, experiment, runs),
-        layers=logged_layers(database, analysis.points.frame),
+        evaluations=inputs.evaluations,
+        curves=inputs.curves,
+        layers=inputs.layers,
+        advised=advised_words(study, experiment, inputs.runs),
+        tuned=sweep_behind(database, experiment, inputs.runs),
+        inputs=inputs,
     )
     return store_fits(database, analysis)
 
 
-def logged_curves(database: "Database", run_ids: Sequence[str]) -> "pd.DataFrame | None":
-    """Return the training loss of runs, or None where none was logged (imported points, for one)."""
-    from scalewright.db.errors import DbError
-    from scalewright.db.frames import curves
-
-    try:
-        return curves(database, run_ids)
-    except DbError:
-        return None
-
-
-def logged_layers(database: "Database", points: "pd.DataFrame") -> "pd.DataFrame":
-    """Return LAYER_METRICS of one run a label: of those where they were logged the largest, longest trained."""
-    from scalewright.db.frames import layer_values
-
-    values = layer_values(database, points["run_id"], LAYER_METRICS)
-    seen = points[points["run_id"].isin(values["run_id"])]
-    last = seen.sort_values(["n_params", "n_tokens"], kind="stable").groupby("label").tail(1)
-    return last[["run_id", "label", "size", "budget"]].merge(values, on="run_id")
-
-
 def analyze_frame(runs: "pd.DataFrame", experiment: str, *, compare: Sequence[tuple[str, str]] = ()) -> Analysis:
     """Do what `analyze` does with a frame at hand and no database."""
-    from scalewright.fitting.frame import PointRules, check_points
-    from scalewright.fitting.hyper import best_of_sweeps
-
-    require_ended(runs, experiment)
-    points = mark_frontier(name_sizes(best_of_sweeps(check_points(runs, PointRules()))))
+    points = entering(runs, experiment)
     minima = isoflop_minima(points)
     fits = [
         fit_law(points, law, label, minima) for label in points.methods for law in (COMPUTE_LAW, FLOOR_LAW, FULL_LAW)
@@ -132,16 +109,6 @@ def analyze_frame(runs: "pd.DataFrame", experiment: str, *, compare: Sequence[tu
     pairs = compare or usual_pairs(runs, points.methods) or base_pairs(points)
     comparisons, refusals = compare_pairs(points, pairs)
     return Analysis(experiment, runs, points, tuple(fits), comparisons, refusals, minima=minima)
-
-
-def require_ended(runs: "pd.DataFrame", experiment: str) -> None:
-    """Raise UserError that says what to do next where no run has a final loss yet."""
-    ended = runs["loss_nats"].notna()
-    if not len(runs):
-        raise UserError(f"experiment {experiment!r} has no runs; plan them with: scalewright plan experiments.yaml")
-    if not ended.any():
-        states = ", ".join(f"{n} {state}" for state, n in runs["state"].value_counts().items())
-        raise UserError(f"experiment {experiment!r}: no run has ended yet ({states}); see: scalewright status")
 
 
 def seeds_in_words(points: "pd.DataFrame") -> str:
@@ -153,26 +120,6 @@ def seeds_in_words(points: "pd.DataFrame") -> str:
     if least == most:
         return f"{most} seed{'s' if most > 1 else ''} a point"
     return f"{least} to {most} seeds a point"
-
-
-def name_sizes(points: "Points") -> "Points":
-    """Name the sizes of points that came without names (imported ones) by their parameters."""
-    from scalewright.fitting.curve import size_keys
-    from scalewright.fitting.figures.style import short
-
-    if "size" in points.frame and points.frame["size"].notna().all():
-        return points
-    if points.frame["n_params"].isna().any():
-        return replace(points, frame=points.frame.assign(size="all"))
-    return replace(points, frame=points.frame.assign(size=[short(float(key)) for key in size_keys(points.frame)]))
-
-
-def mark_frontier(points: "Points") -> "Points":
-    """Say of each run whether it is on its label's frontier: no run of the label with as little compute did as well."""
-    from scalewright.fitting.optimum import pareto
-
-    best = pareto(points).frame["run_id"]
-    return replace(points, frame=points.frame.assign(on_frontier=points.frame["run_id"].isin(best)))
 
 
 def isoflop_minima(points: "Points") -> "pd.DataFrame":

@@ -34,7 +34,7 @@ def show(answer: Answer, folder: Path, *, as_json: bool) -> None:
         for line in answer.lines:
             print(f"- {line}")
     for picture in answer.pictures:
-        print(write_picture(picture.figure, folder, picture.name)[0], file=sys.stderr)
+        print(write_picture(picture, folder)[0], file=sys.stderr)
 
 
 def show_table(table: Table) -> None:

@@ -197,7 +197,7 @@ def advise(
     level: LEVEL = 0.95,
     seed: Annotated[int, typer.Option(help="Of the fits that a choice begins with.", min=0)] = 0,
     submit: Annotated[bool, typer.Option("--submit", help="Start exactly these runs.")] = False,
-    executor: Annotated[str | None, typer.Option(help="With --submit: {executors}; the file's own by default.")] = None,
+    executor: Annotated[str | None, typer.Option(help="With --submit: {executors}; by default the file's.")] = None,
     payload: Annotated[str, typer.Option(hidden=True)] = "train",
     replay: Annotated[Path | None, typer.Option(help="Do a choice again from its file in advice/.")] = None,
     as_json: JSON = False,
@@ -213,19 +213,42 @@ def advise(
     print_advice(place, question, options, start=start, as_json=as_json)
 
 
-def figures(place: PLACE = None, as_json: JSON = False) -> None:
-    """Redraw the figures of an experiment and their page. Example: scalewright figures experiments.yaml"""
+def figures(
+    place: PLACE = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Only these, by the names of the page's figures.")] = None,
+    formats: Annotated[
+        str | None,
+        typer.Option("--format", help="Formats, with commas: {figure_formats}; by default all but the last."),
+    ] = None,
+    width: Annotated[
+        str | None, typer.Option(help="For what width they are laid out: {figure_widths}; by default page.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Draw nothing; say which files no longer match the database.")
+    ] = False,
+    as_json: JSON = False,
+) -> None:
+    """Redraw figures from the database, all with their page. Example: scalewright figures experiments.yaml"""
+    from scalewright.orchestrator.analysis.analyze import analyze
     from scalewright.orchestrator.cli.selection import ask
-    from scalewright.orchestrator.report.page import report_experiment
-    from scalewright.orchestrator.report.tables import print_json
+    from scalewright.orchestrator.report.figure_files import Wanted, check_figures, draw_figures, require_current
+    from scalewright.orchestrator.report.page import figures_dir, report_experiment
+    from scalewright.orchestrator.report.tables import print_json, print_rows
 
+    wanted = Wanted.read(names or (), formats, width)
     asked = ask(place)
-    page = report_experiment(asked.study, asked.experiment, compare=asked.compare)
-    drawn = [str(path) for path in page.files if path.suffix in (".png", ".html")]
-    if as_json:
-        print_json(drawn)
+    folder = figures_dir(asked.study, asked.experiment)
+    if check:
+        rows = check_figures(asked, wanted.names, folder)
+        print_rows(rows, as_json=as_json)
+        require_current(rows)
+        return
+    if wanted == Wanted():
+        page = report_experiment(asked.study, asked.experiment, compare=asked.compare)
+        drawn = [path for path in page.files if path.suffix in (".png", ".html")]
     else:
-        print("\n".join(drawn))
+        drawn = list(draw_figures(analyze(asked.study, asked.experiment, compare=asked.compare), wanted, folder))
+    print_json(list(map(str, drawn))) if as_json else print("\n".join(map(str, drawn)))
 
 
 def report(

@@ -39,6 +39,8 @@ NAMES: dict[str, Callable[[], Iterable[str]]] = {
     "held_out": from_table("orchestrator.analysis.fits", "HELD_OUT"),
     "executors": from_table("orchestrator.config.resources", "EXECUTORS"),
     "states": from_table("db.run_states", "STATES"),
+    "figure_formats": from_table("orchestrator.report.html", "FORMATS"),
+    "figure_widths": from_table("fitting.figures.widths", "WIDTHS"),
     "table_formats": from_table("orchestrator.report.paper_tables", "FORMATS"),
     "tables": from_table("orchestrator.sync.table_files", "WRITERS"),
     "points": from_table("orchestrator.sync.point_columns", "NAMES"),

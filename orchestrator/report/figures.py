@@ -4,9 +4,11 @@ One that is drawn from an analysis alone says so in its line there; the others a
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.analysis.analyze import COMPUTE_LAW, FLOOR_LAW, Analysis, is_one_cell, seeds_in_words
 from scalewright.orchestrator.analysis.comparisons import DIRECTIONS, PairReading
 from scalewright.orchestrator.errors import UserError
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from scalewright.fitting.figures.losses import Band
     from scalewright.fitting.result import FitResult, Parameter
 
+STAMP_WORDS = "scalewright figure={} inputs={}"
 N_CURVE_POINTS = 80  # of a fitted line
 N_CURVE_PARTS = 20  # of a run, over which its training loss is averaged
 
@@ -37,7 +40,13 @@ def section_pictures(analysis: Analysis, section: "Place") -> tuple[Picture, ...
 
 def _entry_pictures(name: str, analysis: Analysis) -> tuple[Picture, ...]:
     """Return the pictures that one line of the table gives for an analysis; none where there is nothing to draw."""
-    return READERS.get(name, partial(plain_picture, name))(analysis)
+    from scalewright.fitting.figures.gallery import FIGURES
+
+    found = READERS.get(name, partial(plain_picture, name))(analysis)
+    if analysis.inputs is None:
+        return found
+    stamp = STAMP_WORDS.format(name, analysis.inputs.stamp(name, FIGURES[name].reads))
+    return tuple(replace(one, stamp=stamp) for one in found)
 
 
 def page_pictures(analysis: Analysis, names: Sequence[str] = ()) -> tuple[Picture, ...]:
@@ -197,7 +206,7 @@ def isoflop_pictures(analysis: Analysis) -> tuple[Picture, ...]:
             FIGURES["isoflop-profiles"],
             points,
             fit_optimum(own, "isoflop").parabolas(),
-            note=f"{name_of(label)}, {len(points)} runs.",
+            note=f"{name_of(label)}, {counted(len(points), 'run')}.",
         )
         caption = f"{name_of(label)}: loss at equal compute, and the parabola whose minimum is the optimal size."
         pictures.append(Picture(f"isoflop-profiles-{file_label(label)}", figure, caption))

@@ -42,11 +42,15 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure, drawn when it is looked at, with the words that stand under it."""
+    """A figure, drawn when it is looked at, with the words that stand under it.
+
+    stamp: what its files carry to say what they were drawn from; empty where that is not recorded.
+    """
 
     name: str
     draw: "Callable[[], Figure]"
     caption: str
+    stamp: str = ""
 
     @cached_property
     def figure(self) -> "Figure":
@@ -95,7 +99,7 @@ def write_report(report: Report, folder: Path) -> Path:
     make_folder(folder)
     encoded: dict[str, str] = {}
     for picture in [picture for section in report.sections for picture in section.pictures]:
-        write_picture(picture.figure, folder, picture.name)
+        write_picture(picture, folder)
         encoded[picture.name] = base64.b64encode((folder / f"{picture.name}.png").read_bytes()).decode()
     page = folder / "index.html"
     write_bytes(page, _render(report, encoded).encode(), durable=False)
@@ -128,21 +132,34 @@ def _character_word(character: str) -> str:
     return CHARACTER_WORDS.get(character, f"u{ord(character):x}")
 
 
-def write_picture(figure: "Figure", folder: Path, name: str) -> tuple[Path, Path]:
+def write_picture(picture: Picture, folder: Path) -> tuple[Path, Path]:
     """Write one figure as PNG and SVG, the same bytes each time, and return both paths."""
     make_folder(folder)
-    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
-    write_bytes(png, _saved(figure, format="png", dpi=PNG_DPI, metadata={"Software": None}), durable=False)
-    write_bytes(svg, _saved(figure, format="svg", metadata={"Date": None, "Creator": None}), durable=False)
+    png, svg = folder / f"{picture.name}.png", folder / f"{picture.name}.svg"
+    for path, kind in ((png, "png"), (svg, "svg")):
+        write_bytes(path, file_of(picture.figure, kind, picture.stamp), durable=False)
     return png, svg
 
 
-def _saved(figure: "Figure", **options: Any) -> bytes:
+# Formats of a figure: what their metadata calls a description, and what is left out so that the same figure is the
+# same bytes.
+FORMATS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "png": ("Description", ("Software",)),
+    "svg": ("Description", ("Date", "Creator")),
+    "pdf": ("Subject", ("Creator", "Producer", "CreationDate")),
+}
+
+
+def file_of(figure: "Figure", kind: str, stamp: str = "", *, dpi: int = PNG_DPI) -> bytes:
+    """Return a figure as a file of one of FORMATS, the same bytes each time, with its stamp in the metadata."""
     import matplotlib as mpl
 
+    described, left_out = FORMATS[kind]
+    metadata = dict.fromkeys(left_out) | ({described: stamp} if stamp else {})
     buffer = io.BytesIO()
-    with mpl.rc_context({"svg.hashsalt": "scalewright"}):
-        figure.savefig(buffer, **options)
+    # letters of a PDF stay letters, as venues ask
+    with mpl.rc_context({"svg.hashsalt": "scalewright", "pdf.fonttype": 42}):
+        figure.savefig(buffer, format=kind, dpi=dpi, metadata=metadata)
     return buffer.getvalue()
 
 

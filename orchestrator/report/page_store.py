@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewright import fitting
+from scalewright.orchestrator.analysis.inputs import read_inputs
 from scalewright.orchestrator.files import usable, write_json
 from scalewright.orchestrator.report.html import Table
 from scalewright.orchestrator.study import Study
@@ -26,17 +27,13 @@ class Page:
 
 
 def page_key(study: Study, experiment: str, compare: Sequence[tuple[str, str]]) -> str:
-    """Hash what a page is made from: the experiment's runs, its comparisons, and the code that makes pages."""
-    from scalewright.db.engine import open_database
-    from scalewright.db.frames import final_losses
+    """Hash what a page is made from: what an analysis reads of the experiment, and the code that makes pages.
 
-    database = open_database(study.database, create=False)
-    try:
-        runs = final_losses(database, experiment)
-    finally:
-        database.close()
-    digest = hashlib.sha256(runs.to_csv(index=False).encode())
-    digest.update(json.dumps([list(pair) for pair in compare]).encode())
+    Raises UserError where no run has ended.
+    """
+    inputs = read_inputs(study, experiment, compare)
+    digest = hashlib.sha256(inputs.runs.to_csv(index=False).encode())
+    digest.update(json.dumps(inputs.hashes).encode())
     for path in code_files():
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -20,6 +20,7 @@ from scalewright.fitting.figures.style import (
     SPARE_COLOURS,
     STYLES,
     PlainLogLocator,
+    drawn_at,
     in_order,
     looks_of,
     name_of,
@@ -27,6 +28,7 @@ from scalewright.fitting.figures.style import (
     short,
     style_of,
 )
+from scalewright.fitting.figures.widths import WIDTHS
 
 LABELS = ("gpt+", "angpt", "pre-ln", "pre-ln+gpas")
 SIZES = {"27k": 27_000, "55k": 55_000, "141k": 141_000}
@@ -190,10 +192,17 @@ def test_the_inputs_of_this_file_cover_the_table():
     assert set(INPUTS) == set(FIGURES)
 
 
+ON_THE_PAGE = [name for name, entry in FIGURES.items() if entry.section]
+ELSEWHERE = sorted(set(WIDTHS) - {"page"})
+PLACES = [*itertools.product(FIGURES, ["page"]), *itertools.product(ON_THE_PAGE, ELSEWHERE)]
+
+
 @pytest.mark.parametrize("long", [False, True])
-@pytest.mark.parametrize("name", FIGURES)
-def test_no_text_of_a_figure_overlaps_another_or_leaves_the_page(name, long):
-    figure = drawn(name, long=long)
+@pytest.mark.parametrize("name,width", PLACES)
+def test_no_text_of_a_figure_overlaps_another_or_leaves_the_page(name, width, long):
+    with drawn_at(width) as at:
+        figure = drawn(name, long=long)
+    assert at.inches is None or figure.get_figwidth() == at.inches
     page = figure.bbox
     boxes = [(text.get_text(), text.get_window_extent()) for text in texts(figure)]
     assert len(boxes) > 5

@@ -2,7 +2,7 @@
 
 Where a law has a formula for its optimum it is used (`frontier.py`); otherwise the loss is minimised over N at fixed
 compute, and the interval follows how the minimum moves with each coordinate. Every row says how far it lies past the
-runs. Knows results, not points.
+runs. Knows results and fits.
 """
 
 from collections.abc import Sequence
@@ -10,17 +10,21 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from scalewright.fitting.errors import FittingError
+from scalewright.fitting.fit import fit
 from scalewright.fitting.frame import FLOPS_PER_PARAMETER_TOKEN
 from scalewright.fitting.frontier import NAMES, frontier
+from scalewright.fitting.laws import LAWS
 from scalewright.fitting.optimum import OptimumFit
 from scalewright.fitting.result import FitResult, is_identified, open_exp, widen
 from scalewright.fitting.uncertainty import t_quantile
 
 Array = NDArray[np.float64]
 
+FLOOR_LAW = "power"
 REACH = 12.0  # e-folds of N searched on each side of the square root of C/k
 GRID = 481
 
@@ -38,7 +42,8 @@ class Value:
 class AtCompute:
     """The optimum at one compute. `past`: how many times beyond the runs' largest each axis lies; 1 or less is inside.
 
-    identified: whether the runs identify the law that this rests on.
+    identified: whether the runs identify the law that this rests on. loss_from: what the loss is read off, where that
+    is no law of N and D.
     """
 
     flops: float
@@ -47,6 +52,7 @@ class AtCompute:
     loss_nats: Value | None
     past: dict[str, float]
     identified: bool
+    loss_from: str | None = None
 
     def row(self) -> dict[str, Any]:
         """Return the fields as JSON holds them."""
@@ -71,13 +77,29 @@ def at_compute(result: FitResult, flops: Sequence[float]) -> list[AtCompute]:
 
 
 def optimum_at(result: OptimumFit, flops: Sequence[float], largest: float) -> list[AtCompute]:
-    """Return N* and D* by an isoFLOP approach at each compute; `largest` is the compute of the dearest run."""
-    return [
-        AtCompute(
-            c, _power_at(result, "a", "G_N", c), _power_at(result, "b", "G_D", c), None, {"flops": c / largest}, True
-        )
-        for c in flops
-    ]
+    """Return N*, D* and L* by an isoFLOP approach at each compute; `largest` is the compute of the dearest run.
+
+    L* is that of a law in compute through the lowest losses, with a floor where there are computes enough for one.
+    """
+    law = law_of_minima(result)
+    equation = f"{law.law.equation} through {law.n} minima"
+    found = []
+    for c in flops:
+        n, d = (_power_at(result, *names, c) for names in (("a", "G_N"), ("b", "G_D")))
+        told = law.predict(flops=c)
+        loss = Value(*(float(end) for end in (told.value, told.low, told.high)))
+        found.append(AtCompute(c, n, d, loss, {"flops": c / largest}, True, equation))
+    return found
+
+
+def law_of_minima(result: OptimumFit) -> FitResult:
+    """Fit the lowest loss of each compute as a law in compute, by least squares; with a floor from four computes on."""
+    used = [one for one in result.valleys if not one.refused]
+    frame = pd.DataFrame(
+        {"flops": [one.flops_budget for one in used], "loss_nats": [one.loss_star for one in used]}
+    ).assign(label="minima")
+    law = FLOOR_LAW if len(used) > LAWS[FLOOR_LAW].n_parameters(1) else "pure-power"
+    return fit(frame, law, "log-l2", level=result.level)
 
 
 def _value(row: dict[Any, Any], name: str) -> Value:

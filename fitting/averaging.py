@@ -19,6 +19,7 @@ from scalewright.fitting.forecast_laws import AXES, FORECAST_LAWS, Teller, Told
 from scalewright.fitting.frame import Points
 from scalewright.fitting.optimum import flop_levels
 from scalewright.fitting.threads import single_threaded
+from scalewright.fitting.words import counted
 
 Array = NDArray[np.float64]
 
@@ -88,9 +89,8 @@ def average_laws(points: Points) -> LawAverage:
     runs = points.frame
     levels = flop_levels(runs["flops"].to_numpy(dtype=np.float64))
     if len(runs) < LEAST_RUNS or len(np.unique(levels)) < LEAST_COMPUTES:
-        raise FittingError(
-            f"{len(runs)} runs of {len(np.unique(levels))} computes; a forecast needs {LEAST_RUNS} of {LEAST_COMPUTES}"
-        )
+        there = f"{counted(len(runs), 'run')} of {counted(len(np.unique(levels)), 'compute')}"
+        raise FittingError(f"{there}; a forecast needs {LEAST_RUNS} of {LEAST_COMPUTES}")
     cuts = rolling_cuts(runs, levels)
     weights = weigh(cuts)
     return LawAverage(fit_all(runs), weights, model_error(cuts, weights), runs)

@@ -20,6 +20,7 @@ from scalewright.fitting.parameter_multiplier import parameter_multipliers
 from scalewright.fitting.result import jsonable
 from scalewright.fitting.speedup import DIRECTIONS, SpeedUp, speedups
 
+FEW_SIZES = 4  # at three, intervals cover .90 where a method's runs of one size share an effect: docs/fitting.md
 FEW = 3  # sizes, budgets or seeds below which a comparison is called thin
 DIFFERS = 0.05  # p value under which sizes or budgets are said to differ
 
@@ -189,15 +190,22 @@ def _scale_warnings(joint: JointComparison | None) -> list[str]:
     """Say where the data reject one speed-up for all."""
     if joint is None:
         return []
-    few = len(joint.runs.sizes) < FEWEST_SIZES
-    note = (
-        "fewer than three sizes: what a method's runs of one size may share, and a gain that depends on size, is not in"
-    )
-    return [f"{note} the interval"] * few + [
+    return _few_sizes(len(joint.runs.sizes)) + [
         f"the speed-up differs by {test.against} (F test p = {test.p_value:.2g}): read it by {test.against}"
         for test in joint.tests
         if test.p_value < DIFFERS
     ]
+
+
+def _few_sizes(n_sizes: int) -> list[str]:
+    """Say what few sizes do to the interval of a speed-up."""
+    if n_sizes < FEWEST_SIZES:
+        return [
+            "fewer than three sizes: what a method's runs of one size may share, and a gain that depends on size, is"
+            " not in the interval"
+        ]
+    told = "tell what a method's runs of one size share; where they share much, the interval may be too narrow"
+    return [f"few sizes: {n_sizes} {told}"] * (n_sizes <= FEW_SIZES)
 
 
 def _all_multipliers(

@@ -17,6 +17,7 @@ from scalewright.fitting.laws import LAWS
 from scalewright.fitting.laws.additive import AdditiveLaw, features, predict_log_loss, theta_names
 from scalewright.fitting.problem import condition_number
 from scalewright.fitting.threads import single_threaded
+from scalewright.fitting.words import counted
 
 Array = NDArray[np.float64]
 
@@ -94,9 +95,11 @@ def _standard_errors(
 ) -> dict[str, float]:
     """Expected standard errors; centres: means of ln N and ln D, which turn centred coefficients into A and B."""
     norms = np.linalg.norm(jacobian, axis=0)
-    _, singular, rotation = np.linalg.svd(jacobian / norms, full_matrices=False)
-    with np.errstate(divide="ignore"):
-        factor = rotation.T / np.maximum(singular, 1e-14)
+    norms[norms == 0] = 1.0  # an exponent of an axis with one level: nothing is known of it
+    rows = np.zeros((max(jacobian.shape), jacobian.shape[1]))  # of fewer runs than parameters too, all directions
+    rows[: len(jacobian)] = jacobian / norms
+    _, singular, rotation = np.linalg.svd(rows, full_matrices=False)
+    factor = rotation.T / np.maximum(singular, 1e-14)
     root = scatter * factor / norms[:, None]  # covariance = root @ root.T
 
     def se(direction: list[float]) -> float:
@@ -116,14 +119,14 @@ def _standard_errors(
 def _problems(n_runs: int, levels: tuple[int, ...], spread: float, condition: float, se_a: float) -> tuple[str, ...]:
     found = []
     if n_runs < 6:
-        found.append(f"{n_runs} runs for 5 parameters: 6 or more are needed")
-    for what, count in zip(("sizes", "budgets"), levels, strict=True):
+        found.append(f"{counted(n_runs, 'run')} for 5 parameters: 6 or more are needed")
+    for what, count in zip(("size", "budget"), levels, strict=True):
         if count < LEAST_LEVELS:
-            found.append(f"{count} {what}: {LEAST_LEVELS} or more are needed")
+            found.append(f"{counted(count, what)}: {LEAST_LEVELS} or more are needed")
     if spread < LEAST_SPREAD:
         found.append(f"tokens per parameter spread over {spread:.2g} decades: {LEAST_SPREAD} or more are needed")
     if condition > TOO_CONDITIONED:
-        found.append(f"condition number {condition:.3g}: above {TOO_CONDITIONED:g} the parameters cannot be told apart")
+        found.append(f"condition number {condition:.3g}: above {TOO_CONDITIONED:g} the parameters cannot be separated")
     if se_a > USELESS_SE:
         found.append(f"expected standard error of a is {se_a:.3g}: above {USELESS_SE:g} the exponent is not measured")
     return tuple(found)

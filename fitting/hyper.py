@@ -18,6 +18,7 @@ from scalewright.fitting.frame import Exclusion, PointRules, Points, check_point
 from scalewright.fitting.result import Parameter, is_identified, jsonable, open_exp, parameter_line
 from scalewright.fitting.threads import single_threaded
 from scalewright.fitting.uncertainty import t_quantile
+from scalewright.fitting.words import counted
 
 Array = NDArray[np.float64]
 
@@ -121,7 +122,7 @@ class HyperResult:
 
 def _optimum_line(setting: str, o: Optimum) -> str:
     note = f"  {o.note}" if o.note else ""
-    return f"{o.where}: {setting} {o.best:.3g} ({o.low:.3g} to {o.high:.3g}), {o.n_values} values{note}"
+    return f"{o.where}: {setting} {o.best:.3g} ({o.low:.3g} to {o.high:.3g}), {counted(o.n_values, 'value')}{note}"
 
 
 @single_threaded
@@ -293,9 +294,8 @@ def fit_hyper_law(optima: list[Optimum], setting: str, label: str, level: float 
     df = len(y) - len(used)
     variance = float(((y - design @ solved) ** 2).sum()) / df if df else float("inf")
     shift = np.array([1.0, *(-centre for _, _, centre in used[1:])])
-    params = _law_params(
-        used, solved, np.asarray(gram * (variance if df else np.inf)), shift, t_quantile(level, max(df, 1))
-    )
+    covariance = np.asarray(gram * variance if df else np.full_like(gram, np.inf), dtype=np.float64)
+    params = _law_params(used, solved, covariance, shift, t_quantile(level, max(df, 1)))
     return HyperLaw(setting, label, params, len(y), _law_warnings(params, df, setting))
 
 

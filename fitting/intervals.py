@@ -16,11 +16,14 @@ from scalewright.fitting.result import Parameter, open_exp
 from scalewright.fitting.robust import FEWEST_GROUPS, Robust
 from scalewright.fitting.settings import FitSettings
 from scalewright.fitting.uncertainty import Noise, profile_threshold, t_quantile
+from scalewright.fitting.words import counted
 
 Array = NDArray[np.float64]
 Params = dict[str, Parameter]
 
 FEW_RUNS = 5
+FEW_SIZES = 4  # intervals of studies with a shared effect cover .84 to .86 at so many: docs/fitting.md
+HIGH_LEVERAGE = 0.9
 MUCH = 1.25  # times as uncertain as equal scatter would make it: worth a word
 PROFILE_WIDENINGS = 3  # an end of a range that has grown eight times is taken for infinity
 LOOSE_SE = 0.5  # standard error of a log coefficient beyond which its interval is profiled
@@ -186,9 +189,14 @@ def interval_notes(
             f"runs of one size share an effect ({100 * shared.share:.0f}% of the variance, {shared.n_groups} sizes):"
             " intervals allow for it, and only more sizes narrow them"
         )
-    elif noise.sigma > 0 and 1 < _n_sizes(points) < FEWEST_GROUPS:
-        told = "an effect shared by the runs of a size cannot be seen and is not allowed for"
-        found.append(f"only {_n_sizes(points)} sizes: {told}")
+    if noise.sigma > 0 and 1 < _n_sizes(points) <= FEW_SIZES:
+        found.append(_few_sizes(_n_sizes(points), shared is not None and shared.found))
+    worst = int(robust.leverage.argmax())
+    if noise.sigma > 0 and robust.leverage[worst] > HIGH_LEVERAGE:
+        found.append(
+            f"run {points.frame['run_id'].iloc[worst]} has a leverage of {robust.leverage[worst]:.2f}: the law follows"
+            " it, so that its own error is not seen"
+        )
     if noise.sigma > 0 and stretch.max() > MUCH and not (shared is not None and shared.found):
         j = int(stretch.argmax())
         found.append(
@@ -196,8 +204,19 @@ def interval_notes(
             " uncertain as equal scatter would make it"
         )
     if noise.df <= FEW_RUNS:
-        found.append(f"only {noise.df} runs more than parameters: most of the width is Student's t")
+        found.append(f"only {counted(noise.df, 'run')} more than parameters: most of the width is Student's t")
     return tuple(found)
+
+
+def _few_sizes(n_sizes: int, found: bool) -> str:
+    """Say what an effect shared by the runs of a size does to intervals that rest on few sizes."""
+    if found:
+        return (
+            f"few sizes: {n_sizes} tell how much an effect of a size varies, and such intervals may still be too narrow"
+        )
+    if n_sizes < FEWEST_GROUPS:
+        return f"few sizes: of {n_sizes}, an effect shared by the runs of a size cannot be seen and is not allowed for"
+    return f"few sizes: of {n_sizes}, an effect shared by the runs of a size is seldom seen, and then not allowed for"
 
 
 def _n_sizes(points: Points) -> int:

@@ -21,6 +21,7 @@ from scalewright.fitting.laws.additive import AdditiveLaw
 from scalewright.fitting.optimum import pareto
 from scalewright.fitting.result import FitResult
 from scalewright.fitting.uncertainty import t_quantile
+from scalewright.fitting.words import counted
 
 Array = NDArray[np.float64]
 
@@ -105,7 +106,7 @@ def sharing_test(points: Points, law: str) -> SharingTest:
     p1 = sum(len(r.estimate.names) for r in own)
     s0, s1 = 2 * shared.objective_value, 2 * sum(r.objective_value for r in own)
     if n - p1 < 1:
-        raise FittingError(f"{n} runs are too few for {p1} parameters of separate fits")
+        raise FittingError(f"too few for separate fits: {counted(n, 'run')} for {p1} parameters")
     f = max((s0 - s1) / (p1 - p0), 0.0) / max(s1 / (n - p1), 1e-300)
     p = float(stats.f.sf(f, p1 - p0, n - p1))
     held = _held_out(points, law, apart)

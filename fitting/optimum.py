@@ -18,6 +18,7 @@ from scalewright.fitting.frame import Exclusion, PointRules, Points, check_point
 from scalewright.fitting.leaning import Curve, Minima, leaning_minima
 from scalewright.fitting.result import Parameter, jsonable, parameter_line
 from scalewright.fitting.threads import single_threaded
+from scalewright.fitting.words import counted
 
 Array = NDArray[np.float64]
 
@@ -71,7 +72,7 @@ class OptimumFit:
 
     def summary(self) -> str:
         """Return the fit as text."""
-        lines = [f"{self.law}: {self.equation}", f"{self.n} runs, {len(self.valleys)} computes"]
+        lines = [f"{self.law}: {self.equation}", f"{counted(self.n, 'run')}, {counted(len(self.valleys), 'compute')}"]
         lines += [parameter_line(p) for p in self.params.values()]
         lines += [f"refused at {v.flops_budget:.3g} FLOPs: {v.refused}" for v in self.valleys if v.refused]
         lines += [f"excluded {e.run_id}: {e.reason}" for e in self.excluded]
@@ -117,7 +118,7 @@ def fit_optimum(
     params = _power("a", "G_N", log_c, np.log([v.n_star for v in used]), level)
     params |= _power("b", "G_D", log_c, np.log([v.n_tokens_star for v in used]), level)
     refused = sum(bool(v.refused) for v in valleys)
-    notes = [f"{refused} of {len(valleys)} computes have no usable optimum"] if refused else []
+    notes = [f"no usable optimum at {refused} of {counted(len(valleys), 'compute')}"] if refused else []
     curved = approach != "isoflop-akima" and all(one.n_sizes >= LEAST_SIZES for one in used)
     leaning = _leaning(checked.frame, used, level) if curved else {}
     if leaning:

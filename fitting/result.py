@@ -21,6 +21,7 @@ from scalewright.fitting.problem import Certificate
 from scalewright.fitting.robust import Shared
 from scalewright.fitting.settings import FitSettings
 from scalewright.fitting.uncertainty import Noise, t_quantile
+from scalewright.fitting.words import counted
 
 Array = NDArray[np.float64]
 RECORD_FORMAT = 1
@@ -213,7 +214,7 @@ class FitResult:
         """Return the fit as text: law, parameters with intervals, certificate, exclusions, warnings."""
         lines = [
             f"{self.law.name}: {self.law.equation}",
-            f"{self.n} runs, {self.objective}"
+            f"{counted(self.n, 'run')}, {self.objective}"
             + (f" delta={self.delta:g}" if math.isfinite(self.delta) else "")
             + f", objective {self.objective_value:.6g}, scatter {100 * self.estimate.noise.sigma:.3g}% of the loss",
             f"{'':14}{'value':>12}{'se':>12}   {100 * self.level:g}% interval",
@@ -325,6 +326,6 @@ def parameter_line(parameter: Parameter) -> str:
 def _certificate_line(certificate: Certificate) -> str:
     state = "converged" if certificate.converged else "NOT converged"
     return (
-        f"{state}: {certificate.share_of_seeds:.0%} of {certificate.n_seeds} seeds at the best optimum;"
+        f"{state}: {certificate.share_of_seeds:.0%} of {counted(certificate.n_seeds, 'seed')} at the best optimum;"
         f" predicted decrease {certificate.predicted_decrease:.1e}; condition {certificate.condition:.3g}"
     )

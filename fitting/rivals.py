@@ -7,17 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from scalewright.fitting.errors import FittingError
 from scalewright.fitting.fit import fit
 from scalewright.fitting.frame import Points
 from scalewright.fitting.laws import LAWS
 from scalewright.fitting.optimum import flop_levels
+from scalewright.fitting.words import counted
 
 DEAREST = 0.2  # share of the runs that is held out, in whole levels of compute
 FEWEST = 3
 WIDTH = 1e-2  # of Huber's loss, in log loss: bad runs do not steer, and few kinks slow the search
 CLEARLY = 1.5  # times the error from which another law is worth a word
+CHANCE = 0.05  # that two laws that are off alike differ by more than is asked of so many runs
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Rival:
     def sentence(self) -> str:
         """The comparison in a sentence."""
         return (
-            f"{self.law} predicts the dearest {self.n_dearest} runs better: root mean square error of"
+            f"{self.law} predicts the dearest {counted(self.n_dearest, 'run')} better: root mean square error of"
             f" {100 * self.error:.2g}% against {100 * self.own_error:.2g}% by {self.own_law},"
             f" each fitted to the {self.n_cheaper} cheaper ones"
         )
@@ -58,9 +61,14 @@ def better_law(points: Points, law: str) -> Rival | None:
     cheaper, dearest = points.where(pd.Series(~dear)), points.frame[dear]
     errors = {name: _error(name, cheaper, dearest) for name in rivals}
     best = min(errors, key=lambda name: errors[name])
-    if not np.isfinite(errors[law]) or errors[law] < CLEARLY * errors[best]:
+    if not np.isfinite(errors[law]) or errors[law] < _clearly(len(dearest)) * errors[best]:
         return None
     return Rival(best, errors[best], law, errors[law], len(dearest), len(cheaper))
+
+
+def _clearly(n_dearest: int) -> float:
+    """How many times the error of another law counts: more where few runs tell, by the F ratio of their squares."""
+    return max(CLEARLY, float(np.sqrt(stats.f.isf(CHANCE, n_dearest, n_dearest))))
 
 
 def _error(law: str, cheaper: Points, dearest: pd.DataFrame) -> float:

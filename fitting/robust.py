@@ -47,13 +47,15 @@ class Shared:
 class Robust:
     """A covariance of the coordinates, what it would be under equal scatter, and what was found in the residuals.
 
-    slope: of log scale in log leverage, per standard deviation of it; shared: None where runs have no groups to test.
+    slope: of log scale in log leverage, per standard deviation of it; shared: None where runs have no groups to test;
+    leverage: of each run.
     """
 
     covariance: Array
     equal: Array
     slope: float
     shared: Shared | None
+    leverage: Array
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ def robust_covariance(scores: Scores, noise: Noise, level: float, groups: Groups
     """
     n_theta = scores.jacobian.shape[1]
     if noise.sigma <= 0 or not n_theta:
-        return Robust(np.zeros((n_theta, n_theta)), np.zeros((n_theta, n_theta)), 0.0, None)
+        nothing = np.zeros((n_theta, n_theta))
+        return Robust(nothing, nothing, 0.0, None, np.zeros(len(scores.residuals)))
     moments = _moments(scores, noise)
     weighted = scores.factor * moments.inside
     bread = inverse(scores.jacobian.T @ (weighted[:, None] * scores.jacobian))
@@ -92,7 +95,7 @@ def robust_covariance(scores: Scores, noise: Noise, level: float, groups: Groups
         sums = np.stack([np.bincount(groups, column) for column in own.T], axis=1)
         stretch = (t_quantile(level, shared.df) / t_quantile(level, noise.df)) ** 2
         middle = (1 - shared.share) * middle + stretch * shared.share * sums.T @ sums
-    return Robust(bread @ middle @ bread, _equal(scores, noise), moments.slope, shared)
+    return Robust(bread @ middle @ bread, _equal(scores, noise), moments.slope, shared, _leverage(scores))
 
 
 def influence_steps(scores: Scores, noise: Noise) -> Array:

@@ -55,6 +55,11 @@ class Study:
         return self.runs_dir / run_id
 
 
+def sweep_name(experiment: str) -> str:
+    """Name the experiment that holds the sweep of an experiment's `tune:`."""
+    return f"{experiment}-tune"
+
+
 @dataclass(frozen=True)
 class Asked:
     """A study, one experiment of it, and the comparisons that its file names."""

@@ -32,6 +32,7 @@ from scalewright.fitting.figures.style import (
     unit_for,
 )
 from scalewright.fitting.result import is_identified
+from scalewright.fitting.words import counted
 
 LAW_COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, GREY)
 MOST_ERROR = 50.0  # percent; a forecast further off is counted, and does not flatten the others
@@ -57,7 +58,7 @@ def specification_curve(
     top.set_ylabel(parameter)
     n_loose = int((~rows["identified"]).sum())
     loose = f", not identified by {n_loose}" if n_loose else ""
-    top.set_title(f"{parameter} under {len(rows)} specifications{loose}")
+    top.set_title(f"{parameter} under {counted(len(rows), 'specification')}{loose}")
     _draw_choices(bottom, rows, levels)
     legend_above(figure, named_artists([top]))
     footnote(figure, note)

@@ -11,6 +11,7 @@ from scalewright.fitting.errors import CurveError
 from scalewright.fitting.joint.curve import CurveFit, curve_columns, fit_curves, jacobian, shift_columns
 from scalewright.fitting.joint.noise import Noise, weigh
 from scalewright.fitting.joint.runs import Runs
+from scalewright.fitting.words import counted
 
 Array = NDArray[np.float64]
 
@@ -70,7 +71,9 @@ def fit_effect(runs: Runs, form: str, own_slopes: bool, level: float = 0.95, noi
     names, z = effect_columns(runs, form)
     fit = fit_curves(runs, z, own_slopes=own_slopes)
     if len(runs) <= fit.n_parameters:
-        raise CurveError(f"{len(runs)} runs for {fit.n_parameters} parameters: no scatter to tell a shift from")
+        raise CurveError(
+            f"{counted(len(runs), 'run')} for {fit.n_parameters} parameters: no scatter to tell a shift from"
+        )
     if noise is None or form == "size":
         noise = weigh(runs, jacobian(runs, fit), fit.residuals, arms=form != "size")
     else:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalewright.db.run_states import CLAIMABLE, ENDED, MAYBE_IN_A_JOB
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.files import Broken, read, require, write_json
 from scalewright.orchestrator.study import Study
@@ -101,7 +102,7 @@ def pool_rows(runs: "pd.DataFrame", finished: "pd.DataFrame", labels: Sequence[s
     table = pd.concat([part[list(COLUMNS)] for part in (done, waiting) if len(part)] or [done[list(COLUMNS)]])
     if len(table) > MOST_RUNS:
         raise UserError(
-            f"advise: {len(table)} runs are more than it looks over ({MOST_RUNS}); plan fewer seeds or sizes"
+            f"advise: {counted(len(table), 'run')} to choose from, at most {MOST_RUNS:,}; plan fewer seeds or sizes"
         )
     return [dict(zip(COLUMNS, row, strict=True)) for row in table.astype(object).where(table.notna(), None).to_numpy()]
 
@@ -210,6 +211,6 @@ def advised_words(study: Study, experiment: str, runs: "pd.DataFrame") -> str:
     choices = f"{len(made)} choice{'s' * (len(made) > 1)}"
     questions = "; ".join(dict.fromkeys(one.words for one in made))
     return (
-        f"{n} of {len(ended)} runs that ended were chosen by `advise`, in {choices} for: {questions}. Each "
+        f"`advise` chose {n} of {counted(len(ended), 'run')} that ended, in {choices} for: {questions}. Each "
         f"choice saw the losses before it, so these runs are no grid that was fixed beforehand.{unread}"
     )

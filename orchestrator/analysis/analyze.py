@@ -8,6 +8,7 @@ from scalewright.orchestrator.analysis.advice import advised_words
 from scalewright.orchestrator.analysis.comparisons import PairReading, read_pair
 from scalewright.orchestrator.analysis.forecasts import expected
 from scalewright.orchestrator.analysis.inputs import Inputs, entering, read_inputs
+from scalewright.orchestrator.analysis.tuning import Tuned, sweep_behind
 from scalewright.orchestrator.study import Study
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class Analysis:
     minima: of labels whose runs are isoFLOP curves, the minimum of each (label, flops, n_params, n_tokens, loss_nats);
     layers: what each layer of each label's largest run did (label and the columns of db.frames.layer_values);
     to_come, held_out: forecasts of runs not yet ended and of runs marked holdout, where there are any; advised: how
-    runs were chosen, where `advise` chose them; inputs: what was read, None for a frame at hand.
+    runs were chosen, where `advise` chose them; tuned: the sweep that gave the rates, where one did; inputs: what was
+    read, None for a frame at hand.
     """
 
     experiment: str
@@ -56,6 +58,7 @@ class Analysis:
     to_come: "Forecast | None" = field(default=None, repr=False)
     held_out: "Forecast | None" = field(default=None, repr=False)
     advised: str = ""
+    tuned: "Tuned | None" = field(default=None, repr=False)
     inputs: Inputs | None = field(default=None, repr=False)
 
     @property
@@ -78,6 +81,7 @@ def analyze(study: Study, experiment: str, *, compare: Sequence[tuple[str, str]]
     """
     from scalewright.db.engine import open_database
 
+    database = open_database(study.database, create=False)
     inputs = read_inputs(study, experiment, compare)
     analysis = analyze_frame(inputs.runs, experiment, compare=compare)
     to_come, held_out = expected(inputs.runs, inputs.planned)
@@ -89,9 +93,9 @@ def analyze(study: Study, experiment: str, *, compare: Sequence[tuple[str, str]]
         curves=inputs.curves,
         layers=inputs.layers,
         advised=advised_words(study, experiment, inputs.runs),
+        tuned=sweep_behind(database, experiment, inputs.runs),
         inputs=inputs,
     )
-    database = open_database(study.database, create=False)
     return store_fits(database, analysis)
 
 

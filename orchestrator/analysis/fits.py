@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.analysis.analyze import record_result
 from scalewright.orchestrator.analysis.inputs import require_ended
 from scalewright.orchestrator.analysis.settings import with_settings
@@ -167,7 +168,7 @@ def measured_in(runs: "pd.DataFrame", loss: str) -> "pd.DataFrame":
     if loss == "loss_nats":
         return runs
     if loss not in runs or not runs[loss].notna().any():
-        raise UserError(f"--loss {loss}: none of these {len(runs)} runs has it")
+        raise UserError(f"--loss {loss}: none of {counted(len(runs), 'run')} has it")
     return runs.assign(loss_nats=runs[loss])
 
 

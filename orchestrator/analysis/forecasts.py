@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scalewright.db.run_states import ENDED
+from scalewright.fitting.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +41,9 @@ def predict(runs: "pd.DataFrame", wanted: "pd.DataFrame") -> "Forecast":
     made = forecast(best, wanted)
     if len(best) == len(others):
         return made
-    swept = f"{len(others) - len(best)} runs not at the best lr_peak of their sweep left out: forecasts are of "
+    swept = (
+        f"{counted(len(others) - len(best), 'run')} not at the best lr_peak of their sweep left out: forecasts are of "
+    )
     return replace(made, warnings=(*made.warnings, swept + "runs at the best rate"))
 
 

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.analysis.advice import Advice, Question, decide, pool_rows
 from scalewright.orchestrator.answers.answer import Answer
 from scalewright.orchestrator.config.values import read_duration_s, read_positive
 from scalewright.orchestrator.errors import UserError
-from scalewright.orchestrator.report.format import counted, number
+from scalewright.orchestrator.report.format import number
 from scalewright.orchestrator.report.html import Table
 
 if TYPE_CHECKING:

@@ -3,9 +3,10 @@
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.answers.answer import Answer
 from scalewright.orchestrator.errors import UserError
-from scalewright.orchestrator.report.format import counted, listed, number
+from scalewright.orchestrator.report.format import listed, number
 from scalewright.orchestrator.report.html import Picture, Table
 
 if TYPE_CHECKING:

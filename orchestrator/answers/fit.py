@@ -4,10 +4,11 @@ import sys
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.analysis.fits import LOSSES, PAST, FitRequest, Fitted, fit_as_asked, optima, together_json
 from scalewright.orchestrator.answers.answer import Answer, show_table
 from scalewright.orchestrator.answers.optimum import at_table
-from scalewright.orchestrator.report.format import counted, number
+from scalewright.orchestrator.report.format import number
 from scalewright.orchestrator.report.html import Table
 from scalewright.orchestrator.report.page_store import Page
 from scalewright.orchestrator.report.tables import print_json, print_rows

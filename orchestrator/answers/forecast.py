@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.analysis.forecasts import held_out, pending_runs, predict
 from scalewright.orchestrator.answers.answer import Answer
 from scalewright.orchestrator.report.forecast_tables import (
@@ -14,7 +15,7 @@ from scalewright.orchestrator.report.forecast_tables import (
     model_errors,
     reasons,
 )
-from scalewright.orchestrator.report.format import counted, number, percent
+from scalewright.orchestrator.report.format import number, percent
 from scalewright.orchestrator.report.html import Picture, Table
 
 if TYPE_CHECKING:

@@ -4,8 +4,9 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.answers.answer import Answer
-from scalewright.orchestrator.report.format import counted, interval, number
+from scalewright.orchestrator.report.format import interval, number
 from scalewright.orchestrator.report.html import Picture, Table
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def _interval_words(one: "Optimum") -> str:
     if not one.usable:
         return "-"
     if not (one.low > 0 and math.isfinite(one.high)):
-        return f"none from {one.n_near} values"
+        return f"none from {counted(one.n_near, 'value')}"
     return interval(one.low, one.high) if one.resolved else "wider than the sweep"
 
 

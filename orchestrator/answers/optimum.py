@@ -3,10 +3,11 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.analysis.fits import FitRequest, parameter_json
 from scalewright.orchestrator.answers.answer import Answer, merge
 from scalewright.orchestrator.answers.groups import Group, draw, grouped, named
-from scalewright.orchestrator.report.format import counted, interval, number
+from scalewright.orchestrator.report.format import interval, number
 from scalewright.orchestrator.report.html import Picture, Table
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def _group_answer(group: Group, result: "OptimumFit", fit_id: str, request: FitR
     lines = [f"{named(group.label)} at {one.flops_budget:.3g} FLOP: refused, {one.refused}" for one in _refused(result)]
     lines += [f"left out {exclusion.run_id}: {exclusion.reason}" for exclusion in result.excluded]
     at = optimum_at(result, request.at, float(group.points.column("flops").max()))
-    asked = (at_table(at, f"{named(group.label)}: optimum where asked, by {result.law}"),) if at else ()
+    title = f"{named(group.label)}: optimum where asked, by {result.law}"
+    asked = (at_table(at, title, (f"L* by {at[0].loss_from}.",)),) if at else ()
     return Answer(
         (_powers_table(group, result, fit_id), _optima_table(group, result), *asked),
         lines=(*lines, *(f"note: {warning}" for warning in result.warnings)),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.analysis.fits import FitRequest, fit_group
 from scalewright.orchestrator.answers.answer import Answer
 from scalewright.orchestrator.answers.groups import Group, draw, each_group, named
@@ -38,7 +39,8 @@ def _bootstrap_of(group: Group, request: FitRequest) -> Answer:
     own = {**result.params, **derived(result, request.at)}
     found = {name: drawn.parameter(name) for name in drawn.names} | drawn.derived(result, request.at)
     rows = [_bootstrap_row(own[name], one) for name, one in found.items()]
-    title = f"{named(group.label)}: {request.n_bootstrap} bootstraps of whole {drawn.unit}s ({result.n} runs)"
+    times = counted(request.n_bootstrap, "bootstrap")
+    title = f"{named(group.label)}: {times} of whole {drawn.unit}s ({counted(result.n, 'run')})"
     value = {
         name: {"value": one.value, "low": one.low, "high": one.high, "se": one.se, "identified": own[name].identified}
         for name, one in found.items()
@@ -52,7 +54,9 @@ def bootstrap_notes(n_runs: int, unit: str) -> tuple[str, ...]:
     if unit == "size":
         return ("Whole sizes are drawn, since the runs of a size share an effect.",)
     if n_runs < MANY_RUNS:
-        return (f"Percentile intervals of {n_runs} runs are wide (coverage near 1 at 15 runs): prefer the fit's own.",)
+        return (
+            f"Percentile intervals of {counted(n_runs, 'run')} are wide (coverage near 1 at 15 runs): prefer the fit's",
+        )
     return ("They allow for unequal scatter; not for an effect that the runs of one size share.",)
 
 
@@ -85,7 +89,7 @@ def specification_of(group: Group, request: FitRequest) -> Answer:
     curve = specification_curve(group.raw, request.law, rules=request.rules())
     names = list(dict.fromkeys(curve.rows["parameter"]))
     rows = [specification_row(curve, name) for name in names]
-    title = f"{named(group.label)}: {request.law} under {len(curve.of(names[0]))} specifications"
+    title = f"{named(group.label)}: {request.law} under {counted(len(curve.of(names[0])), 'specification')}"
     failed = [f"{named(group.label)}: not fitted: {failure}" for failure in curve.failed]
     return Answer(
         (Table(title, tuple(rows)),),
@@ -121,7 +125,7 @@ def _specification_picture(group: Group, curve: "SpecificationCurve", name: str)
 
     rows, headline = curve.of(name), curve.parameter(name)
     told = "Bars: 95% interval of each fit." if headline.identified else "The headline fit does not identify it."
-    note = f"{named(group.label)}, law {curve.law}, {curve.headline.n} runs. {told}"
+    note = f"{named(group.label)}, law {curve.law}, {counted(curve.headline.n, 'run')}. {told}"
     caption = f"{name} under every specification"
     drawn = draw(
         "specification-curve", group, caption, rows, CHOICES, parameter=name, headline=headline.value, note=note
@@ -157,7 +161,7 @@ def loose_cuts(group: Group, law: str, rolled: "RollingOrigin") -> tuple[str, ..
     cuts = rolled.rows[rolled.rows["law"] == law].groupby("n_train")["identified"].first()
     if cuts.all():
         return ()
-    n_loose = f"{(~cuts).sum()} of {len(cuts)} cuts"
+    n_loose = f"{(~cuts).sum()} of {counted(len(cuts), 'cut')}"
     return (f"{named(group.label)}: {law} is not identified by the cheaper runs at {n_loose}",)
 
 
@@ -169,7 +173,7 @@ def diagnostics_of(group: Group, request: FitRequest) -> Answer:
     found = diagnose(group.points, result)
     rows = [_diagnostic_row(row) for row in found.most_influential().to_dict("records")]
     note = (
-        f"{named(group.label)}, law {request.law}, {result.n} runs. Influence: largest change of a "
+        f"{named(group.label)}, law {request.law}, {counted(result.n, 'run')}. Influence: largest change of a "
         "parameter, in standard errors, when the run is left out."
     )
     outliers = [f"{named(group.label)}: residual of {run} is beyond chance" for run in found.outliers]
@@ -259,9 +263,8 @@ def _profile_json(found: "ProfileOfParameter") -> dict[str, Any]:
 
 def _profile_picture(group: Group, request: FitRequest, found: "ProfileOfParameter", limits: str) -> Picture:
     low = found.low if found.low > 0 else -math.inf
-    note = (
-        f"{named(group.label)}, law {request.law}, {len(group.points)} runs{limits}. Shaded: what runs do not exclude."
-    )
+    runs = counted(len(group.points), "run")
+    note = f"{named(group.label)}, law {request.law}, {runs}{limits}. Shaded: what runs do not exclude."
     options = {"parameter": found.name, "estimate": found.estimate, "low": low, "high": found.high}
     caption = f"profile of {found.name}"
     drawn = draw("profile", group, caption, found.frame(), **options, threshold=found.threshold, note=note)

@@ -34,6 +34,23 @@ def order_of(plan: "Plan", *, executor: str | None, max_parallel: int | None, pa
     )
 
 
+def plan_now(file: Path) -> tuple["Plan", Study]:
+    """Plan the file as things stand: results of a sweep that no command has brought into the database are, first."""
+    from scalewright.orchestrator.config.load import load_experiment
+    from scalewright.orchestrator.plan.earlier_runs import open_existing
+    from scalewright.orchestrator.plan.make import plan_file, study_of
+    from scalewright.orchestrator.report.bill import show_documents
+
+    experiment = load_experiment(file)
+    if experiment.tune:
+        study = study_of(experiment)
+        with open_existing(study) as database:
+            known = database is not None
+        if known:
+            list(say_talk(study))
+    return plan_file(file, progress=show_documents)
+
+
 def submit_file(
     file: Path,
     *,
@@ -42,16 +59,18 @@ def submit_file(
     max_parallel: int | None = None,
     payload: str = "train",
     only: Sequence[str] | None = None,
+    max_gpu_hours: float | None = None,
 ) -> Iterator[str]:
     """Plan the file, record it, and submit what is to be done; yields what happened, line by line.
 
     only: ids of the runs to submit, instead of all; raises UserError for one that the file does not plan.
     """
     from scalewright.orchestrator.jobs.executors.executor import find_executor
-    from scalewright.orchestrator.plan.make import plan_file, record
-    from scalewright.orchestrator.report.bill import print_plan, show_documents
+    from scalewright.orchestrator.plan.make import record
+    from scalewright.orchestrator.report.bill import print_plan
 
-    plan, study = plan_file(file, progress=show_documents)
+    plan, study = plan_now(file)
+    plan.check_limit(max_gpu_hours)
     order = order_of(plan, executor=executor, max_parallel=max_parallel, payload=payload)
     if dry_run:
         print_plan(plan, study, None, as_json=False)
@@ -64,6 +83,7 @@ def submit_file(
     chosen = plan if only is None else replace(plan, runs=tuple(run for run in plan.runs if run.run_id in only))
     receipt = submit_plan(chosen, study, order)
     yield describe(receipt, order.executor)
+    yield from plan.notes
     if find_executor(order.executor).in_process:  # its jobs are over
         yield from say_talk(study)
     yield _state_line(study, plan.experiment.name)
@@ -85,13 +105,14 @@ def submit_plan(plan: "Plan", study: Study, order: "Order") -> "Receipt":
 
 def preview(plan: "Plan", study: Study, order: "Order") -> Iterator[str]:
     """Say which jobs a submission would make, as far as the database knows now."""
+    from scalewright.fitting.words import counted
     from scalewright.orchestrator.jobs.submit import make_packs
-    from scalewright.orchestrator.report.format import counted, duration
+    from scalewright.orchestrator.report.format import duration
 
     runs = [run for run in plan.runs if plan.states.get(run.run_id, "planned") in ("planned", "interrupted")]
     packs = make_packs(study, runs, order)
     where = f"would go into {counted(len(packs), f'{order.executor} job')}"
-    yield f"{len(runs)} of {len(plan.runs)} runs {where}; nothing was submitted"
+    yield f"{len(runs)} of {counted(len(plan.runs), 'run')} {where}; nothing was submitted"
     for profile in dict.fromkeys(pack.profile_name for pack in packs):
         mine = [pack for pack in packs if pack.profile_name == profile]
         longest = duration(max(pack.wall_s for pack in mine))
@@ -101,7 +122,7 @@ def preview(plan: "Plan", study: Study, order: "Order") -> Iterator[str]:
 
 def describe(receipt: "Receipt", executor: str) -> str:
     """Say what was submitted, how and from which code, in one line."""
-    from scalewright.orchestrator.report.format import counted
+    from scalewright.fitting.words import counted
 
     if receipt.submission_id is None or receipt.snapshot is None:
         return "nothing to submit"
@@ -149,7 +170,7 @@ def runs_of_no_plan(study: Study) -> list[str]:
     from scalewright.db import frames
     from scalewright.db.engine import open_database
     from scalewright.db.run_states import IN_A_JOB
-    from scalewright.orchestrator.report.format import counted
+    from scalewright.fitting.words import counted
 
     database = open_database(study.database, create=False)
     try:
@@ -228,9 +249,9 @@ def run_rows(frame: Any, places: Mapping[str, str]) -> list[dict[str, Any]]:
 
 def stop_runs(targets: Sequence[str], why: "Why", *, now: bool = False) -> str:
     """Cancel or hold runs and say what became of them; `now` does not wait for a checkpoint."""
+    from scalewright.fitting.words import counted
     from scalewright.orchestrator.cli.selection import resolve
     from scalewright.orchestrator.jobs.control import stop
-    from scalewright.orchestrator.report.format import counted
 
     list(say_talk(_find(targets)))
     done = stop(resolve(targets), why, now=now)
@@ -247,9 +268,9 @@ def stop_runs(targets: Sequence[str], why: "Why", *, now: bool = False) -> str:
 
 def take_back_runs(targets: Sequence[str], states: Sequence[str]) -> str:
     """Let cancelled or held runs be submitted again, and say how many."""
+    from scalewright.fitting.words import counted
     from scalewright.orchestrator.cli.selection import resolve
     from scalewright.orchestrator.jobs.control import take_back
-    from scalewright.orchestrator.report.format import counted
 
     list(say_talk(_find(targets)))
     n = take_back(resolve(targets), states)

@@ -197,7 +197,7 @@ def advise(
     level: LEVEL = 0.95,
     seed: Annotated[int, typer.Option(help="Of the fits that a choice begins with.", min=0)] = 0,
     submit: Annotated[bool, typer.Option("--submit", help="Start exactly these runs.")] = False,
-    executor: Annotated[str | None, typer.Option(help="With --submit: {executors}; the file's own by default.")] = None,
+    executor: Annotated[str | None, typer.Option(help="With --submit: {executors}; by default the file's.")] = None,
     payload: Annotated[str, typer.Option(hidden=True)] = "train",
     replay: Annotated[Path | None, typer.Option(help="Do a choice again from its file in advice/.")] = None,
     as_json: JSON = False,
@@ -217,7 +217,8 @@ def figures(
     place: PLACE = None,
     names: Annotated[list[str] | None, typer.Argument(help="Only these, by the names of the page's figures.")] = None,
     formats: Annotated[
-        str | None, typer.Option("--format", help="Formats, with commas: {figure_formats}; by default png,svg.")
+        str | None,
+        typer.Option("--format", help="Formats, with commas: {figure_formats}; by default all but the last."),
     ] = None,
     width: Annotated[
         str | None, typer.Option(help="For what width they are laid out: {figure_widths}; by default page.")

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.errors import Partial
 from scalewright.orchestrator.study import Study
 
@@ -19,25 +20,35 @@ def run_demo(file: Path) -> int:
 
     Ctrl-C asks the jobs to stop at a checkpoint; the same command goes on from there.
     """
-    from scalewright.orchestrator.cli.actions import describe, order_of, say_talk, submit_plan
-    from scalewright.orchestrator.plan.make import plan_file, record
-    from scalewright.orchestrator.report.bill import print_plan, show_documents
+    from scalewright.orchestrator.cli.actions import plan_now
 
     began = time.monotonic()
-    plan, study = plan_file(file, progress=show_documents)
-    record(plan, study)
-    list(say_talk(study))
-    print_plan(plan, study, None, as_json=False)
-    order = order_of(plan, executor="local", max_parallel=None, payload="train")
+    plan, study = plan_now(file)
     try:
-        receipt = submit_plan(plan, study, order)
-        print(describe(receipt, order.executor), file=sys.stderr)
-        follow_to_the_end(study, plan.experiment.name)
+        train(plan, study)
+        while (then := plan_now(file)[0]).experiment.name != plan.experiment.name:  # the sweep has ended: the grid
+            plan = then
+            train(plan, study)
     except KeyboardInterrupt:
         return pause(study)
     report(plan, study)
     print(f"{time.monotonic() - began:.0f} s in all", file=sys.stderr)
     return 0
+
+
+def train(plan: "Plan", study: Study) -> None:
+    """Record the plan, start its runs on this machine and follow them to their end."""
+    from scalewright.orchestrator.cli.actions import describe, order_of, say_talk, submit_plan
+    from scalewright.orchestrator.plan.make import record
+    from scalewright.orchestrator.report.bill import print_plan
+
+    record(plan, study)
+    list(say_talk(study))
+    print_plan(plan, study, None, as_json=False)
+    order = order_of(plan, executor="local", max_parallel=None, payload="train")
+    receipt = submit_plan(plan, study, order)
+    print(describe(receipt, order.executor), file=sys.stderr)
+    follow_to_the_end(study, plan.experiment.name)
 
 
 def follow_to_the_end(study: Study, experiment: str) -> None:
@@ -60,7 +71,7 @@ def pause(study: Study) -> int:
 
     print("\nscalewright: stopping at a checkpoint ...", end=" ", file=sys.stderr, flush=True)
     n_jobs = pause_jobs(study)
-    print(f"{n_jobs} jobs stopped; nothing is lost, the same command goes on from here", file=sys.stderr)
+    print(f"{counted(n_jobs, 'job')} stopped; nothing is lost, the same command goes on from here", file=sys.stderr)
     return INTERRUPTED
 
 

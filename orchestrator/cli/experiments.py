@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.errors import UserError
-from scalewright.orchestrator.report.format import counted
 from scalewright.orchestrator.report.tables import print_rows
 
 if TYPE_CHECKING:

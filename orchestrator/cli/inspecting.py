@@ -23,7 +23,7 @@ def inspect(
     gates: Annotated[
         str | None, typer.Option(help="folded or kept while a layer is removed; folded where possible by default.")
     ] = None,
-    windows: Annotated[int, typer.Option(help="Validation windows to look at.", min=1)] = 32,
+    windows: Annotated[int, typer.Option(help="Validation windows to measure on.", min=1)] = 32,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Ask what each layer of a run does, and what its removal costs. Example: scalewright inspect 3f2a --gates kept"""

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.report.tables import print_rows
 
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -14,7 +15,7 @@ PLACE = Annotated[str | None, typer.Argument(help="A YAML file, a folder, a SQLi
 
 def register(app: typer.Typer) -> None:
     """Add `db` and its verbs to the command."""
-    group = typer.Typer(help="Look after the runs database.", no_args_is_help=True, rich_markup_mode=None)
+    group = typer.Typer(help="Maintain the runs database.", no_args_is_help=True, rich_markup_mode=None)
     for verb in (upgrade, backup, check, stats, rebuild, copy):
         group.command(verb.__name__)(verb)
     app.add_typer(group, name="db")
@@ -49,7 +50,7 @@ def backup(
 
 
 def check(place: PLACE = None, as_json: JSON = False) -> None:
-    """Look for damage; exit code 1 where there is some. Example: scalewright db check"""
+    """Check for damage; exit code 1 where there is some. Example: scalewright db check"""
     from scalewright.db.engine import open_database
     from scalewright.db.maintenance import check as check_database
 
@@ -94,4 +95,4 @@ def copy(
 
     source = open_database(_database_of(place), read_only=True)
     counts = copy_database(source, open_database(target))
-    print(f"{sum(counts.values())} rows copied from {source.name}")
+    print(f"{counted(sum(counts.values()), 'row')} copied from {source.name}")

@@ -8,6 +8,7 @@ import typer
 
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 YAML_FILE = Annotated[Path, typer.Argument(help="The YAML file of the experiment.")]
+MAX_GPU_HOURS = Annotated[float | None, typer.Option(help="Stop where the runs to do take more than this.", min=0)]
 DEFAULT_YAML = Path("experiments.yaml")
 
 
@@ -53,12 +54,15 @@ def plan(
     file: YAML_FILE = DEFAULT_YAML,
     as_json: JSON = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the bill and record nothing.")] = False,
+    max_gpu_hours: MAX_GPU_HOURS = None,
 ) -> None:
     """Resolve the grid, print the bill and record the runs. Example: scalewright plan experiments.yaml"""
-    from scalewright.orchestrator.plan.make import plan_file, record
-    from scalewright.orchestrator.report.bill import print_plan, show_documents
+    from scalewright.orchestrator.cli.actions import plan_now
+    from scalewright.orchestrator.plan.make import record
+    from scalewright.orchestrator.report.bill import print_plan
 
-    made, study = plan_file(file, progress=show_documents)
+    made, study = plan_now(file)
+    made.check_limit(max_gpu_hours)
     receipt = None if dry_run else record(made, study)
     print_plan(made, study, receipt, as_json=as_json)
 

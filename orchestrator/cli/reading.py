@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.cli import maintaining
 from scalewright.orchestrator.cli.names import NamingCommand
 from scalewright.orchestrator.files import printable
@@ -99,7 +100,7 @@ def runs(
         show_frame(frame, as_json=as_json, as_csv=as_csv, empty="no run fits")
         return
     write_table(frame, parquet.with_suffix(".parquet"))
-    print(f"{parquet.with_suffix('.parquet')}: {len(frame)} runs")
+    print(f"{parquet.with_suffix('.parquet')}: {counted(len(frame), 'run')}")
 
 
 def _one_format(*asked: bool) -> None:
@@ -185,7 +186,7 @@ def query(
         return
     show_rows(answer.records(), as_json=as_json, as_csv=as_csv, empty="no rows")
     if answer.is_cut:
-        print(f"only the first {limit} rows are shown; more with --limit", file=sys.stderr)
+        print(f"only the first {counted(limit, 'row')} shown; more with --limit", file=sys.stderr)
 
 
 def export(

@@ -11,6 +11,7 @@ from scalewright.orchestrator.cli.names import NamingCommand
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 YAML_FILE = Annotated[Path, typer.Argument(help="The YAML file of the experiment.")]
 TARGETS = Annotated[list[str] | None, typer.Argument(help="A YAML file, an experiment's name or ids of runs.")]
+MAX_GPU_HOURS = Annotated[float | None, typer.Option(help="Stop where the runs to do take more than this.", min=0)]
 DEFAULT_YAML = Path("experiments.yaml")
 
 
@@ -25,12 +26,21 @@ def submit(
     executor: Annotated[str | None, typer.Option(help="{executors}; the file's by default.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the bill and the jobs, and start nothing.")] = False,
     max_parallel: Annotated[int | None, typer.Option(help="Jobs at once, at most.", min=1)] = None,
+    max_gpu_hours: MAX_GPU_HOURS = None,
     payload: Annotated[str, typer.Option(hidden=True)] = "train",
 ) -> None:
     """Start every run that is not done and not running. Example: scalewright submit experiments.yaml"""
     from scalewright.orchestrator.cli.actions import submit_file
 
-    for line in submit_file(file, executor=executor, dry_run=dry_run, max_parallel=max_parallel, payload=payload):
+    lines = submit_file(
+        file,
+        executor=executor,
+        dry_run=dry_run,
+        max_parallel=max_parallel,
+        payload=payload,
+        max_gpu_hours=max_gpu_hours,
+    )
+    for line in lines:
         print(line)
 
 
@@ -126,7 +136,7 @@ def doctor(
 def demo(file: YAML_FILE = DEFAULT_YAML) -> None:
     """From text to scaling laws on this machine: plan, train, fit, figures. Example: scalewright demo
 
-    Without an experiments.yaml here, the demo's own grid is written first.
+    Without an experiments.yaml here, the demo's grid is written first.
     """
     from scalewright.orchestrator.cli.demo import run_demo
     from scalewright.orchestrator.config.starter import write_demo

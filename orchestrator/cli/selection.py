@@ -7,10 +7,11 @@ from pathlib import Path
 from scalewright.db import frames
 from scalewright.db.engine import Database, open_database
 from scalewright.db.experiments import ARCHIVE
+from scalewright.db.run_states import ENDED
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.jobs.control import Target
 from scalewright.orchestrator.runs.spec import match
-from scalewright.orchestrator.study import Asked, Study
+from scalewright.orchestrator.study import Asked, Study, sweep_name
 from scalewright.orchestrator.talk import say
 
 SQLITE_HEADER = b"SQLite format 3\0"
@@ -108,10 +109,22 @@ def find_study(names: Sequence[str]) -> tuple[Study, str | None]:
             from scalewright.orchestrator.plan.make import study_of
 
             experiment = load_experiment(name)
-            return study_of(experiment), experiment.name
+            study = study_of(experiment)
+            return study, _under_way(study, experiment.name) if experiment.tune else experiment.name
         if name.endswith((".yaml", ".yml")):
             raise UserError(f"{name}: no such file (make a starter with: scalewright init)")
     return Study.at(), None
+
+
+def _under_way(study: Study, experiment: str) -> str:
+    """Return the name of a file's sweep while runs of it are missing, else that of its experiment."""
+    from scalewright.orchestrator.plan.earlier_runs import open_existing
+
+    sweep = sweep_name(experiment)
+    with open_existing(study) as database:
+        if database is None or sweep not in set(frames.experiments(database)["name"]):
+            return experiment
+        return experiment if frames.progress(database, sweep)["state"].isin(ENDED).all() else sweep
 
 
 def resolve(names: Sequence[str]) -> Target:

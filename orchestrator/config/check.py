@@ -22,6 +22,7 @@ def check_names(experiment: Experiment) -> None:
     _check_labels(experiment)
     _check_recipes(experiment)
     _check_rates(experiment)
+    _check_tune(experiment)
     _check_grid(experiment)
     _check_comparisons(experiment)
     _check_resources(experiment)
@@ -98,6 +99,25 @@ def _check_rates(experiment: Experiment) -> None:
             _check_name(experiment, (*path, *inner, *below), name, _rate_names(experiment), "method, size or budget")
         if isinstance(rule, PowerRule):
             _check_reference(experiment, path, rule)
+
+
+def _check_tune(experiment: Experiment) -> None:
+    tune, error = experiment.tune, experiment.source.error
+    if tune is None:
+        return
+    if experiment.lr is not None:
+        raise error(("lr",), "not beside `tune:`, which finds the rates; single methods may have an `lr` of their own")
+    if all(method.lr is not None for method in experiment.methods):
+        raise error(("tune",), "every method has an `lr` of its own: there is nothing to sweep")
+    shared = sorted(experiment.all_seeds & set(tune.seeds or ()))
+    if shared:
+        raise error(("tune", "seeds"), f"seed {shared[0]} is one of the grid's; give others")
+    if any("lr" in group.axes or "lr" in group.zip for group in experiment.grid):
+        raise error(("tune",), "a group of the grid has rates of its own; sweep by `tune:` or by an axis, not by both")
+    for size in tune.at:
+        _check_name(experiment, ("tune", "at"), size, experiment.sizes, "size")
+    if tune.budget:
+        _check_name(experiment, ("tune", "budget"), tune.budget, experiment.budgets, "budget")
 
 
 def _all_rules(experiment: Experiment) -> Iterator[tuple[KeyPath, Any]]:

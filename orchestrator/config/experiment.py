@@ -29,6 +29,7 @@ from scalewright.orchestrator.config.section import (
 )
 from scalewright.orchestrator.config.shapes import IsoFlop, Ladder
 from scalewright.orchestrator.config.training import Diagnostics, Divergence, Evaluation, Optimizer, Precision, Schedule
+from scalewright.orchestrator.config.tune import Tune
 from scalewright.orchestrator.config.yaml_text import YamlText
 
 MAX_SEEDS = 10_000
@@ -196,6 +197,7 @@ class Experiment(Section):
     context: Annotated[tuple[Count, ...], BeforeValidator(read_many)] = (128,)
     precision: Annotated[tuple[Precision, ...], BeforeValidator(read_many)] = ("fp32",)
     lr: RateRule | None = None
+    tune: Tune | None = None
     lr_factor: Annotated[tuple[Positive, ...], BeforeValidator(read_many)] = (1.0,)
     optimizer: Optimizer | None = None
     schedule: Schedule | None = None
@@ -226,3 +228,9 @@ class Experiment(Section):
     def labels(self) -> tuple[str, ...]:
         """What methods are called in this experiment, in the order of the file."""
         return tuple(method.name for method in self.methods)
+
+    @property
+    def all_seeds(self) -> set[int]:
+        """Every seed that a point of the grid may have."""
+        axes = [values for group in self.grid for values in (group.axes, group.zip)]
+        return {*self.seeds, *(seed for values in axes for seed in values.get("seed", ()))}

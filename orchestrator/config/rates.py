@@ -56,6 +56,13 @@ class TableRule(Section):
     values: Annotated[dict[str, Any], BeforeValidator(read_table)]
 
 
+class TunedRule(TableRule):
+    """Rates that the sweep of `tune:` gave, by method label and size; `sweep` is its experiment."""
+
+    rule: Literal["tuned"]  # type: ignore[assignment]
+    sweep: Text
+
+
 class LawRule(Section):
     """lr = c * N^p * D^q from a stored hyper-parameter fit, by its name."""
 
@@ -166,6 +173,8 @@ def _table_names(table: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str,
 
 def describe_rule(rule: Any) -> str:
     """Name the rule with its numbers, for the run's record."""
+    if isinstance(rule, TunedRule):
+        return f"tuned: {rule.sweep}"
     if isinstance(rule, PowerRule):
         return f"power: lr {rule.lr:g} at {rule.at}, exponent {rule.exponent:g}"
     if isinstance(rule, LawRule):

@@ -109,6 +109,7 @@ class Profile(Section):
 
     pack: runs a job trains one after another; at_once: how many of them at a time. micro_batch: sequences that a device
     holds at once, the rest of the batch is accumulated. flops_per_s: assumed speed of a device, until one is measured.
+    price: of a GPU hour, in any currency.
     """
 
     partition: Text | None = None
@@ -127,6 +128,7 @@ class Profile(Section):
     threads: Count = 1
     micro_batch: Count | None = None
     flops_per_s: Positive | None = None
+    price: Positive | None = None
 
 
 class ProfileRule(Section):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.data import manifest as manifests
 from scalewright.orchestrator.data.manifest import Manifest, Split
 from scalewright.orchestrator.data.shards import ShardWriter, token_dtype
@@ -146,8 +147,7 @@ def write_splits(request: Request, working: Path, progress: Progress) -> Manifes
     for name, split in (("training", manifest.train), ("validation", manifest.validation)):
         if split.n_tokens == 0:
             n_documents = manifest.train.n_documents + manifest.validation.n_documents
-            documents = "1 document" if n_documents == 1 else f"{n_documents} documents"
-            raise UserError(f"the {name} split is empty ({documents} in all): give more text")
+            raise UserError(f"the {name} split is empty ({counted(n_documents, 'document')} in all): give more text")
     tokenizer.save(working)
     return manifest
 

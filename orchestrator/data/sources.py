@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, cast
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.errors import UserError
 
 DEFAULT_CORPUS = "public_domain_en"
@@ -87,8 +88,10 @@ def what_was_skipped(sources: Sequence[str | Path]) -> list[str]:
         skipped = Counter(suffix_of_text(file) or "no suffix" for file in files if suffix_of_text(file) not in READERS)
         linked = sum(file.is_symlink() for file in folder.rglob("*") if file.is_dir())
         if skipped or linked:
-            kinds = [f"{n} {kind}" for kind, n in sorted(skipped.items())] + [f"{linked} linked folders"] * bool(linked)
-            lines.append(f"{folder}: {len(files) - skipped.total()} files are read; skipped: {', '.join(kinds)}")
+            kinds = [f"{n} {kind}" for kind, n in sorted(skipped.items())] + [counted(linked, "linked folder")] * bool(
+                linked
+            )
+            lines.append(f"{folder}: {counted(len(files) - skipped.total(), 'file')} read; skipped: {', '.join(kinds)}")
     return lines
 
 

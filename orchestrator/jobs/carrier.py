@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.files import usable, write_json
 from scalewright.orchestrator.jobs.lanes import run_lanes
 from scalewright.orchestrator.jobs.records import BatchStopped, Failed, Finished, Hangs, Pack, Started, runs_in
@@ -146,7 +147,7 @@ def note_outcome(submission_dir: Path, pack: Pack, run_dir: Path, outcome: str, 
     if n_runs < pack.retry["same_error"] or (submission_dir / "batch_stopped.json").exists():
         return
     first_line = (error or "unknown error").strip().splitlines()[-1]
-    message = f"the same error in {n_runs} runs stopped the batch: {first_line}"
+    message = f"the same error in {counted(n_runs, 'run')} stopped the batch: {first_line}"
     write_json(submission_dir / "batch_stopped.json", BatchStopped(message, n_runs, time.time()))
     notify(pack, "batch-stopped", message)
 
@@ -181,7 +182,7 @@ def conclude(job_dir: Path, pack: Pack, outcomes: dict[str, str]) -> None:
     retry = [run_dir for run_dir in open_runs if outcomes.get(run_dir.name) == "failed"]
     no_turn = [run_dir for run_dir in open_runs if run_dir.name not in outcomes and "failed" in outcomes.values()]
     if retry or no_turn:
-        requeue(f"{len(retry)} failed runs to retry, {len(no_turn)} that had no turn")
+        requeue(f"{counted(len(retry), 'failed run')} to retry, {len(no_turn)} not started")
         return
     write_json(job_dir / "finished.json", Finished(outcomes, time.time(), job_place()))
     if all((other / "finished.json").exists() for other in _packs_of(job_dir.parent)):
@@ -276,7 +277,9 @@ def say_finished(submission_dir: Path, pack: Pack) -> None:
     packs = [folder.name for folder in _packs_of(submission_dir)]
     runs = [run for name in packs for run in runs_in(submission_dir.parent, submission_dir.name, name)]
     n_done = sum((run / "DONE.json").exists() for run in runs)
-    notify(pack, "finished", f"submission {pack.submission_id}: {n_done} of {len(runs)} runs have their outcome")
+    notify(
+        pack, "finished", f"submission {pack.submission_id}: {n_done} of {counted(len(runs), 'run')} with an outcome"
+    )
 
 
 def notify(pack: Pack, event: str, message: str) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.files import require
 from scalewright.orchestrator.jobs import slurm_commands as commands
 from scalewright.orchestrator.jobs.doctor_probe import Probe
@@ -55,7 +56,9 @@ def machine() -> Iterator[Finding]:
     version = ".".join(map(str, sys.version_info[:3]))
     fit = sys.version_info >= (3, 11)
     yield Finding("Python", GOOD if fit else BAD, version, "" if fit else "use Python 3.11 or newer")
-    yield Finding("cores", GOOD, f"{_n_cores()} usable here", f"a local submission starts {_n_cores()} jobs at once")
+    yield Finding(
+        "cores", GOOD, f"{_n_cores()} usable here", f"a local submission starts {counted(_n_cores(), 'job')} at once"
+    )
     gpus = local.n_gpus()
     yield Finding("GPUs", GOOD if gpus else NOTE, f"{gpus} here", "" if gpus else "runs train on the CPU here")
 

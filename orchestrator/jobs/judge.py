@@ -109,7 +109,7 @@ def judge_running(run: RunFacts, job: JobFacts, claim: Claim, now: float) -> Jud
     """The job runs: this run may be the one it trains, or wait for its turn, or be over without a result."""
     newest = run.newest
     if newest is None or not newest.is_of(claim.cluster, claim.job_id):
-        return stopped(run) if run.stop else ("queued", "waits for its turn in its job")
+        return stopped(run) if run.stop else ("queued", "waits in its job for the runs before it")
     if newest.outcome is None:
         silent_s = now - newest.last_sign
         return "running", f"no sign of life for {silent_s / 60:.0f} min" if silent_s > QUIET_S else ""
@@ -145,7 +145,7 @@ def _judge_never_started(run: RunFacts, job: JobFacts, claim: Claim) -> Judged:
         return "failed", f"its job failed: {last_line(claim.raised)}"
     if job.code in DEADLY and not claim.started:
         return "failed", f"its job failed before it started: {_died(job)}"
-    return "interrupted", f"its job ended before its turn: {_died(job)}"
+    return "interrupted", f"its job ended before it started: {_died(job)}"
 
 
 def judge_absent(run: RunFacts, job: JobFacts, claim: Claim, now: float) -> Judged:

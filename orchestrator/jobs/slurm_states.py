@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.files import is_there, read_text
 from scalewright.orchestrator.jobs import slurm_commands as commands
 from scalewright.orchestrator.jobs.judge import GRACE_S, JobFacts, Looked
@@ -76,7 +77,7 @@ def held_jobs(chunks: Sequence[Chunk], queue: Sequence[commands.Queued]) -> list
     reasons = sorted({one.reason for one in held if one.state == "PENDING"})
     names = " ".join(one.job for one in held[:NAMED_JOBS]) + (" ..." if len(held) > NAMED_JOBS else "")
     return (
-        [f"SLURM holds {len(held)} jobs ({', '.join(reasons)}); let them go with: scontrol release {names}"]
+        [f"SLURM holds {counted(len(held), 'job')} ({', '.join(reasons)}); let them go with: scontrol release {names}"]
         if reasons
         else []
     )

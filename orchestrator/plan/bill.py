@@ -8,7 +8,8 @@ from typing import Any
 from scalewright.db.run_states import ENDED
 from scalewright.orchestrator.config.experiment import Experiment
 from scalewright.orchestrator.config.resources import Profile
-from scalewright.orchestrator.plan.runs import PlannedRun
+from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.plan.runs import PlannedRun, bytes_per_number
 from scalewright.orchestrator.plan.warnings import warn
 
 # One core of a 2020s server CPU in fp32, within 20% of plain loops from 27k to 1M parameters, 0.4k to 1k tokens a step:
@@ -16,6 +17,8 @@ from scalewright.orchestrator.plan.warnings import warn
 CORE_FLOPS_PER_S = 50e9
 HALF_WIDTH = 45
 STEP_OVERHEAD_S = 0.003
+
+CHECKPOINTS = 2  # kept of each run, by train/checkpoint.py
 
 ThroughputKey = tuple[Any, ...]
 Throughputs = Mapping[ThroughputKey, float]  # tokens per second, measured
@@ -59,7 +62,8 @@ class BillRow:
 class Plan:
     """What an experiment asks for: its runs, cheapest first, and what a reader should know before spending.
 
-    states: state of the runs that the database has. n_measured: runs whose time comes from measured throughput.
+    states: state of the runs that the database has. n_measured: runs whose time comes from measured throughput. notes:
+    what else is to be known, and no warning.
     """
 
     experiment: Experiment
@@ -67,6 +71,7 @@ class Plan:
     states: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     n_measured: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def run_ids(self) -> list[str]:
@@ -82,6 +87,39 @@ class Plan:
     def wall_s(self) -> float:
         """Seconds of training still to do, all jobs added up."""
         return float(sum(run.planned["wall_s"] for run in self.to_do))
+
+    @property
+    def gpu_hours(self) -> float:
+        """GPU hours of training still to do; runs that share a job's GPUs (`at_once`) share its hours."""
+        return sum(hours for hours, _ in self._hours())
+
+    @property
+    def price(self) -> float | None:
+        """What those GPU hours cost, or None where a profile with GPUs has no price."""
+        bought = [(hours, profile) for hours, profile in self._hours() if hours]
+        if not bought or any(profile.price is None for _, profile in bought):
+            return None
+        return sum(hours * (profile.price or 0.0) for hours, profile in bought)
+
+    def _hours(self) -> list[tuple[float, Profile]]:
+        profiles = [(run, self.experiment.resources.profile(run.profile)) for run in self.to_do]
+        return [(run.planned["wall_s"] / 3600 * one.gpus / one.at_once, one) for run, one in profiles]
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes that the checkpoints of the runs to do may take: weights and two moments, CHECKPOINTS of each run."""
+        return sum(
+            CHECKPOINTS * 3 * run.planned["n_params_total"] * bytes_per_number(run.spec.training["precision"])
+            for run in self.to_do
+        )
+
+    def check_limit(self, max_gpu_hours: float | None) -> None:
+        """Raise UserError where the runs to do take more GPU hours than somebody is ready to spend."""
+        if max_gpu_hours is not None and self.gpu_hours > max_gpu_hours:
+            raise UserError(
+                f"{self.experiment.name}: {len(self.to_do)} runs take about {self.gpu_hours:.3g} GPU hours, over "
+                f"--max-gpu-hours {max_gpu_hours:g}; nothing was recorded or submitted"
+            )
 
 
 def price(

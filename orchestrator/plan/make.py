@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from scalewright.orchestrator.plan.earlier_runs import StoredLaws, StoredOptima,
 from scalewright.orchestrator.plan.expand import unused_selectors
 from scalewright.orchestrator.plan.isoflop import with_isoflop
 from scalewright.orchestrator.plan.runs import DataManifest, PlannedRun, Planner, plan_runs
+from scalewright.orchestrator.plan.stages import plan_stage
 from scalewright.orchestrator.study import Study
 
 if TYPE_CHECKING:
@@ -146,11 +148,15 @@ def _repeated_data(runs: list[PlannedRun], manifest: DataManifest) -> Iterator[s
 
 
 def plan_file(path: str | Path, *, progress: Progress | None = None) -> tuple[Plan, Study]:
-    """Load, prepare the data and plan: what `plan`, `submit` and `demo` begin with."""
+    """Load, prepare the data and plan what comes now: what `plan`, `submit` and `demo` begin with.
+
+    With `tune:` that is the sweep, and the grid once the database knows that the sweep has ended.
+    """
     experiment = load_experiment(path)
     study = study_of(experiment)
     manifest, data_dir = prepare_data(experiment, study, progress=progress)
-    made = plan(experiment, manifest, study, data_dir=data_dir)
+    plan_one = partial(plan, manifest=manifest, study=study, data_dir=data_dir)
+    made = plan_stage(experiment, manifest, study, plan_one) if experiment.tune else plan_one(experiment)
     return replace(made, warnings=(*skipped_files(experiment), *made.warnings)), study
 
 

@@ -129,16 +129,20 @@ def tokens_of(budget: Budget, plain: Mapping[str, Any], batch_tokens: int) -> in
     return batch_tokens * ceil(wanted / batch_tokens)
 
 
+def bytes_per_number(precision: str) -> int:
+    """Return the bytes of a weight or a moment."""
+    return 2 if precision == "bf16-pure" else 4
+
+
 def memory_bytes(spec: ModelSpec, n_params_total: int, batch_sequences: int, precision: str) -> int:
     """Estimate the peak memory of a job in bytes: the process, weights with gradients and two moments, activations.
 
     Kept for the backward, per token and layer: about 14 vectors of the width and 4 of the MLP's; logits three times.
     """
-    bytes_per_number = 2 if precision == "bf16-pure" else 4
     mlp_width = spec.shape.mlp_width
     per_token = spec.depth * (14 * spec.width + 4 * mlp_width) + 3 * spec.vocab_size
     activations = batch_sequences * spec.context * per_token * (2 if precision.startswith("bf16") else 4)
-    return PROCESS_BYTES + 4 * bytes_per_number * n_params_total + activations
+    return PROCESS_BYTES + 4 * bytes_per_number(precision) * n_params_total + activations
 
 
 class Planner:

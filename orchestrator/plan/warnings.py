@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.config.experiment import Experiment
 from scalewright.orchestrator.config.rates import is_shared
 from scalewright.orchestrator.plan.expand import unused_selectors
@@ -81,7 +82,8 @@ def _unpaired(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iterator[st
     for pair in experiment.compare:
         lonely = len(cells[pair.method] ^ cells[pair.baseline])
         if lonely:
-            yield f"{pair.method} over {pair.baseline}: {lonely} runs have no partner of the same size, budget and seed"
+            who = f"{pair.method} over {pair.baseline}"
+            yield f"{who}: {counted(lonely, 'run')} without a partner of the same size, budget and seed"
 
 
 def _mixed_precision(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iterator[str]:
@@ -92,17 +94,20 @@ def _mixed_precision(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iter
 
 def _lonely_seeds(experiment: Experiment, runs: Sequence[PlannedRun]) -> Iterator[str]:
     if experiment.compare and len({run.spec.training["seed"] for run in runs}) == 1:
-        yield "one seed: a difference between methods cannot be told from seed noise; add seeds to at least one cell"
+        yield (
+            "one seed: a difference between methods cannot be separated from the noise of seeds; add seeds at one size "
+            "and budget at least"
+        )
 
 
 def _merged_points(runs: Sequence[PlannedRun]) -> Iterator[str]:
     n_merged = sum(run.n_points - 1 for run in runs)
     if n_merged:
-        yield f"{n_merged} points of the grid are the same run as another one (equal in every number once resolved)"
+        yield f"{counted(n_merged, 'point')} of the grid merged: equal to another one in every number once resolved"
 
 
 def collinear(runs: Sequence[PlannedRun]) -> Iterator[str]:
-    """Say where tokens per parameter do not vary: size and budget cannot be told apart then."""
+    """Say where tokens per parameter do not vary: size and budget cannot be separated then."""
     ratios: dict[str, set[float]] = defaultdict(set)
     for run in runs:
         ratios[run.label].add(run.spec.training["n_tokens"] / run.planned["n_params_non_embedding"])
@@ -110,7 +115,7 @@ def collinear(runs: Sequence[PlannedRun]) -> Iterator[str]:
     if flat:
         yield (
             f"about the same tokens per parameter everywhere for {_shorten(flat)}: the effects of size and of tokens "
-            "cannot be told apart; spread the budgets at each size"
+            "cannot be separated; spread the budgets at each size"
         )
 
 

@@ -6,10 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.config.ladder import plain_params
 from scalewright.orchestrator.config.resources import EXECUTORS
 from scalewright.orchestrator.plan.bill import BillRow, Plan, bill
-from scalewright.orchestrator.report.format import duration, short_count
+from scalewright.orchestrator.report.format import duration, short_count, size_words
 from scalewright.orchestrator.report.tables import print_json, print_rows
 from scalewright.orchestrator.study import Study
 
@@ -26,7 +27,9 @@ def print_plan(plan: Plan, study: Study, receipt: "PlanReceipt | None", *, as_js
     if solved := solved_sizes(plan):
         print_rows([_solved_line(row) for row in solved], title="sizes by their parameters")
         print()
-    print_rows([_bill_line(row) for row in bill(plan)], title=f"{plan.experiment.name}: {len(plan.runs)} runs")
+    print_rows(
+        [_bill_line(row) for row in bill(plan)], title=f"{plan.experiment.name}: {counted(len(plan.runs), 'run')}"
+    )
     for line in summary(plan, study, receipt):
         print(line, file=sys.stderr)
 
@@ -38,6 +41,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "experiment": plan.experiment.name,
         "bill": [asdict(row) for row in bill(plan)],
         "total": _total(plan),
+        "notes": list(plan.notes),
         "solved_sizes": solved_sizes(plan),
         "warnings": list(plan.warnings),
         "runs": [
@@ -87,6 +91,9 @@ def _total(plan: Plan) -> dict[str, Any]:
         "n_tokens": sum(row.n_tokens for row in rows),
         "flops": sum(row.flops for row in rows),
         "wall_s": plan.wall_s,
+        "gpu_hours": plan.gpu_hours,
+        "price": plan.price,
+        "disk_bytes": plan.disk_bytes,
         "runs_with_measured_throughput": plan.n_measured,
     }
 
@@ -110,17 +117,28 @@ def summary(plan: Plan, study: Study, receipt: "PlanReceipt | None") -> list[str
     """Say the total, where the times come from, what exists already, and the warnings."""
     numbers = _total(plan)
     lines = [
-        f"to do: {numbers['to_do']} of {numbers['runs']} runs, {short_count(numbers['n_tokens'])} tokens, "
+        f"to do: {numbers['to_do']} of {counted(numbers['runs'], 'run')}, {short_count(numbers['n_tokens'])} tokens, "
         f"{numbers['flops']:.3g} FLOPs, about {duration(plan.wall_s)} of training{at_once(plan)}"
     ]
+    lines.append(f"{gpus(plan)}checkpoints: up to {size_words(plan.disk_bytes)} of disk")
     if plan.n_measured < len(plan.runs):
-        lines.append(f"time: measured throughput for {plan.n_measured} of {len(plan.runs)} runs, else an assumed speed")
+        lines.append(
+            f"time: measured throughput for {plan.n_measured} of {counted(len(plan.runs), 'run')}, or an assumed speed"
+        )
     if receipt is not None:
         from scalewright.db.engine import name_of, parse_url
 
         place = name_of(parse_url(study.database))
         lines.append(f"recorded in {place}: {receipt.n_new} new runs, {receipt.n_existing} known ones")
-    return lines + [f"warning: {warning}" for warning in plan.warnings]
+    return [*lines, *plan.notes] + [f"warning: {warning}" for warning in plan.warnings]
+
+
+def gpus(plan: Plan) -> str:
+    """Say the GPU hours and their price, if runs ask for GPUs."""
+    if not plan.gpu_hours:
+        return ""
+    price = "" if plan.price is None else f", {plan.price:,.2f} at the profiles' price"
+    return f"GPU hours: {plan.gpu_hours:.3g}{price}; "
 
 
 def at_once(plan: Plan) -> str:

@@ -4,8 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.analysis.comparisons import PairReading
-from scalewright.orchestrator.report.format import counted, interval, number, percent, times
+from scalewright.orchestrator.report.format import interval, number, percent, times
 from scalewright.orchestrator.report.html import Table
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.analysis.analyze import COMPUTE_LAW, FLOOR_LAW, Analysis, is_one_cell, seeds_in_words
 from scalewright.orchestrator.analysis.comparisons import DIRECTIONS, PairReading
 from scalewright.orchestrator.errors import UserError
@@ -205,7 +206,7 @@ def isoflop_pictures(analysis: Analysis) -> tuple[Picture, ...]:
             FIGURES["isoflop-profiles"],
             points,
             fit_optimum(own, "isoflop").parabolas(),
-            note=f"{name_of(label)}, {len(points)} runs.",
+            note=f"{name_of(label)}, {counted(len(points), 'run')}.",
         )
         caption = f"{name_of(label)}: loss at equal compute, and the parabola whose minimum is the optimal size."
         pictures.append(Picture(f"isoflop-profiles-{file_label(label)}", figure, caption))

@@ -3,7 +3,8 @@
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from scalewright.orchestrator.report.format import counted, number, percent
+from scalewright.fitting.words import counted
+from scalewright.orchestrator.report.format import number, percent
 from scalewright.orchestrator.report.html import Picture, Table
 
 if TYPE_CHECKING:

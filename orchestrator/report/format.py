@@ -56,9 +56,11 @@ def listed(words: Sequence[str], most: int = 6) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else list(words))
 
 
-def counted(n: int, one: str, many: str = "") -> str:
-    """Write a number with its noun, plural by `s` unless `many` says how: the only place that does."""
-    return f"{n} {one if n == 1 else many or one + 's'}"
+def size_words(n_bytes: float) -> str:
+    """Word a number of bytes in the largest binary unit below it."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+    power = min(int(math.log2(n_bytes) // 10), len(units) - 1) if n_bytes >= 1 else 0
+    return f"{n_bytes / 1024**power:.3g} {units[power]}"
 
 
 def span(low: str, high: str) -> str:

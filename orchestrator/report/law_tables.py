@@ -4,8 +4,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.analysis.analyze import COMPUTE_LAW, FLOOR_LAW, FULL_LAW, Analysis, LawFit, seeds_in_words
-from scalewright.orchestrator.report.format import counted, interval, listed, number
+from scalewright.orchestrator.report.format import interval, listed, number
 from scalewright.orchestrator.report.html import Table
 
 if TYPE_CHECKING:

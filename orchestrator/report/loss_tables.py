@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.analysis.analyze import Analysis
 from scalewright.orchestrator.analysis.comparisons import PairReading
-from scalewright.orchestrator.report.format import counted, listed, number, short_count, signed
+from scalewright.orchestrator.report.format import listed, number, short_count, signed
 from scalewright.orchestrator.report.html import Table
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.analysis.analyze import Analysis, analyze, is_one_cell, seeds_in_words
 from scalewright.orchestrator.report.comparison_tables import (
     losses_table,
@@ -15,7 +16,7 @@ from scalewright.orchestrator.report.comparison_tables import (
 )
 from scalewright.orchestrator.report.figures import section_pictures, variants
 from scalewright.orchestrator.report.forecast_tables import forecast_table, held_out_table, held_out_words, reasons
-from scalewright.orchestrator.report.format import counted, short_count, span
+from scalewright.orchestrator.report.format import short_count, span
 from scalewright.orchestrator.report.html import Picture, Report, Section, Table, file_label, make_folder, write_report
 from scalewright.orchestrator.report.law_tables import (
     excluded_words,

@@ -9,6 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from scalewright.db.run_states import ENDED, IN_A_JOB
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.report.format import duration, short_count
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def newest_loss(rows: Sequence[Row]) -> float | None:
 
 def headline(progress: Progress) -> str:
     """Say in one line how far it is."""
-    parts = [f"{progress.n_done}/{progress.n_runs} runs done"]
+    parts = [f"{progress.n_done}/{counted(progress.n_runs, 'run')} done"]
     parts += [f"{progress.states[state]} {state}" for state in ORDER if progress.states.get(state)]
     if progress.states.get("diverged"):
         parts.append(f"{progress.states['diverged']} of them diverged")

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from scalewright.fitting.words import counted
+
 MARKS = "●○▲△■□◆◇"
 Curve = tuple[Sequence[float], Sequence[float]]
 
@@ -55,4 +57,4 @@ def _footer(width: int, low: float, high: float, name: str) -> str:
 
 def _legend(points: Mapping[str, Sequence[object]], n_left_out: int) -> list[str]:
     named = [f"{'':>12}{mark} {name}" for name, mark in zip(points, _cycle(len(points)), strict=True)]
-    return named + ([f"{'':>12}{n_left_out} points are not finite"] if n_left_out else [])
+    return named + ([f"{'':>12}not finite: {counted(n_left_out, 'point')}"] if n_left_out else [])

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from scalewright.db.run_states import ENDED
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.analysis.analyze import Analysis
-from scalewright.orchestrator.report.format import counted, listed, number, short_count, span
+from scalewright.orchestrator.report.format import listed, number, short_count, span
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +52,7 @@ def _single_seed(analysis: Analysis) -> str:
     seeds = analysis.points.frame.groupby(CELL)["seed"].nunique()
     alone = int((seeds == 1).sum())
     if (seeds == 0).all():
-        return "Seeds are not known: whether points differ by more than the noise between seeds cannot be told."
+        return "Seeds are not known: whether points differ by more than the noise between seeds is unknown."
     if alone == 0:
         return ""
     if alone < len(seeds):
@@ -70,15 +71,41 @@ def _one_learning_rate(analysis: Analysis) -> str:
     from scalewright.fitting.figures.style import in_order, name_of
 
     known = ended(analysis).dropna(subset=["lr_peak"])
+    if analysis.tuned:
+        known = known[~known["label"].isin([one.label for one in analysis.tuned.result.optima])]
     known = known.assign(size=size_keys(known), budget=budget_keys(known))
     swept = known.groupby(["label", "size", "budget"])["lr_peak"].nunique().groupby("label").max() > 1
     if swept.all():  # also where no rate is known
         return ""
     without = [name_of(label) for label in in_order(swept.index[~swept])]
-    who = "Each method was" if not swept.any() else f"{listed(without)} {'was' if len(without) == 1 else 'were'}"
+    who = (
+        "Each method was"
+        if not (swept.any() or analysis.tuned)
+        else f"{listed(without)} {'was' if len(without) == 1 else 'were'}"
+    )
     return (
         f"{who} trained at one learning rate per size, none swept here: part of a difference may be a better tuned "
         "learning rate. A sweep over lr_factor would tell."
+    )
+
+
+def _tuning(analysis: Analysis) -> str:
+    """How the sides were tuned: alike, on other seeds than these, and at which cost."""
+    tuned = analysis.tuned
+    if tuned is None:
+        return ""
+    from scalewright.fitting.figures.style import in_order, name_of
+
+    labels = in_order({one.label: None for one in tuned.result.optima})
+    share = tuned.flops / float(ended(analysis)["flops"].sum())
+    edges = [f"{name_of(one.label)} at {one.size}" for one in tuned.edges]
+    where = "at the first or last rate of its sweep, so that a better rate may lie beyond"
+    beyond = f" The best rate of {listed(edges)} lies {where}." if edges else ""
+    seeds = f"seed{'s' * (len(tuned.seeds) > 1)} {listed([str(seed) for seed in tuned.seeds])}"
+    return (
+        f"The learning rates of {listed([name_of(label) for label in labels])} were chosen alike, each by a sweep of "
+        f"{counted(len(tuned.rates_tried), 'rate')} ({tuned.experiment}: {counted(tuned.n_runs, 'run')} on {seeds}, "
+        f"{share:.0%} of the compute of these runs).{beyond}"
     )
 
 
@@ -128,10 +155,10 @@ def _few_steps(analysis: Analysis) -> str:
 
 
 def _different_machines(analysis: Analysis) -> str:
-    kinds = ended(analysis)[["device", "threads"]].dropna(how="all").drop_duplicates()
+    kinds = ended(analysis)[["device", "threads"]].dropna().drop_duplicates()
     if len(kinds) <= 1:
         return ""
-    seen = sorted(f"{row.device} with {row.threads:.0f} threads" for row in kinds.itertuples())
+    seen = sorted(f"{device} with {counted(int(threads), 'thread')}" for device, threads in kinds.to_numpy())
     return f"Throughput was measured on different machines ({listed(seen)}): do not read the rows in seconds."
 
 
@@ -186,6 +213,7 @@ CHECKS: dict[str, Callable[[Analysis], str]] = {
     "unfinished": _not_finished,
     "advised": lambda analysis: analysis.advised,
     "single seed": _single_seed,
+    "tuning": _tuning,
     "learning rate": _one_learning_rate,
     "mixed settings": mixed_settings,
     "settings between": _settings_between,

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from scalewright.db.engine import Database, open_database
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.sync.table_files import SQLITE_ENDINGS, write_table
 
@@ -18,7 +19,7 @@ def export(db: Database, experiment: str | None, target: Path) -> str:
 
     frame = final_losses(db, experiment)
     write_table(frame, target)
-    return f"{target}: {len(frame)} runs, {len(frame.columns)} columns"
+    return f"{target}: {counted(len(frame), 'run')}, {counted(len(frame.columns), 'column')}"
 
 
 def export_database(db: Database, target: Path) -> str:
@@ -31,4 +32,4 @@ def export_database(db: Database, target: Path) -> str:
     if db.path is not None:
         return f"{backup(db, target)}: a copy of {db.name}"
     counts = copy_database(db, open_database(target))
-    return f"{target}: {sum(counts.values())} rows from {db.name}"
+    return f"{target}: {counted(sum(counts.values()), 'row')} from {db.name}"

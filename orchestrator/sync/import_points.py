@@ -12,6 +12,7 @@ from typing import Any
 from scalewright.db.engine import open_database
 from scalewright.db.points import Point, record_points
 from scalewright.db.rows import to_json
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.errors import Partial, UserError
 from scalewright.orchestrator.runs.spec import RUN_ID_CHARACTERS
 from scalewright.orchestrator.study import Study
@@ -62,14 +63,14 @@ class ImportReceipt:
 
     def sentence(self) -> str:
         """Say how many runs are new, in one line."""
-        return f"{self.name}: {self.n_new} new runs, {self.n_existing} were there already"
+        return f"{self.name}: {counted(self.n_new, 'new run')}, {self.n_existing} were there already"
 
     def raise_if_refused(self) -> None:
         """Raise Partial that names the first lines that were refused."""
         if self.refused:
             shown = "; ".join(f"line {line}: {reason}" for line, reason in self.refused[:MOST_SHOWN])
             more = f"; and {len(self.refused) - MOST_SHOWN} more" if len(self.refused) > MOST_SHOWN else ""
-            raise Partial(f"{len(self.refused)} rows were refused ({shown}{more})")
+            raise Partial(f"{counted(len(self.refused), 'row')} refused ({shown}{more})")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.errors import UserError
 
 
@@ -65,7 +66,7 @@ def read_cells(names: Sequence[str], cells: Sequence[str], line: int) -> Row:
     """Put the cells of a row under their names. More cells than names, and nothing can be said of any of them."""
     if any(cell.strip() for cell in cells[len(names) :]):
         why = "is there a comma inside a number or a text? Put it in quotes"
-        return Row(line, trouble=f"{len(cells)} cells under {len(names)} names; {why}")
+        return Row(line, trouble=f"{counted(len(cells), 'value')} under {counted(len(names), 'name')}; {why}")
     return Row(line, {name: cell for name, cell in zip(names, cells, strict=False) if name})
 
 

@@ -25,6 +25,7 @@ from scalewright.db.rows import insert_runs, run_row
 from scalewright.db.states import StateChange, change_states, states_of
 from scalewright.db.tracked import Tracked, offsets_of, tracked_runs
 from scalewright.db.upgrade import free_name
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.files import Broken, open_file, read
 from scalewright.orchestrator.runs.journal import NAME, is_foreign
 from scalewright.orchestrator.runs.records import Done, SpecFile, read_spec
@@ -72,8 +73,16 @@ class SyncReceipt:
 
     def sentence(self) -> str:
         """Say the counts to a person."""
-        bad = f", {self.n_errors} lines that could not be read" if self.n_errors else ""
-        what = f"{self.n_rows:,} metric rows of {self.n_lines:,} lines from {self.n_runs:,} runs"
+        bad = f", {counted(self.n_errors, 'line')} that could not be read" if self.n_errors else ""
+        what = " ".join(
+            (
+                counted(self.n_rows, "metric row"),
+                "of",
+                counted(self.n_lines, "line"),
+                "from",
+                counted(self.n_runs, "run"),
+            )
+        )
         return f"{what}{bad}; {self.n_changes} changed state ({self.seconds:.1f} s)"
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.talk import say
 
 MOST_WAITING = 10_000  # records; more are dropped, never waited for
@@ -127,9 +128,9 @@ class Mirror:
         self._thread.join(max(0.0, deadline - time.monotonic()))
         n_lost = self.n_given - self.n_written
         if not self._is_over:
-            self._complain(f"did not finish in time ({n_lost} of {self.n_given} records are missing)")
+            self._complain(f"did not finish in time ({n_lost:,} of {counted(self.n_given, 'record')} missing)")
         elif n_lost and not self._has_complained:
-            self._complain(f"was too slow: {n_lost} of {self.n_given} records are missing")
+            self._complain(f"was too slow: {n_lost:,} of {counted(self.n_given, 'record')} missing")
 
     def _work(self) -> None:
         try:

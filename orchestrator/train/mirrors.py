@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.code import code_root
 from scalewright.orchestrator.runs.journal import Journal
 from scalewright.orchestrator.talk import say
@@ -61,7 +62,7 @@ class Mirrors:
             self._write()
         self._release(deadline)
         if self.n_dropped:
-            self._say(f"{self.n_dropped} records were dropped")
+            self._say(f"{counted(self.n_dropped, 'record')} dropped")
 
     def _release(self, deadline: float) -> None:
         process, self._process = self._process, None

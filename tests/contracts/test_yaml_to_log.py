@@ -416,6 +416,7 @@ PROFILE = f"{SLURM}::test_arrays_ask_for_what_the_profile_says_and_for_any_optio
 RATES = "tests/orchestrator/config/test_learning_rate.py"
 METHOD_RATE = f"{RATES}::test_a_method_changes_any_number_of_a_power_rule_and_its_label_comes_before_its_name"
 ASKED = ("pack", "partition", "account", "qos", "constraint", "gpus", "cpus", "mem", "time", "setup", "sbatch")
+TUNING = "tests/orchestrator/cli/test_tuning.py"
 AXES = "tests/orchestrator/plan/test_axes.py"
 CURVES = f"{AXES}::test_every_run_of_a_curve_has_its_compute"
 LADDER = f"{AXES}::test_a_ladder_is_half_a_layer_off_at_most_and_as_wide_as_its_aspect_asks"
@@ -447,6 +448,12 @@ ELSEWHERE: dict[str, str] = {
     "mirrors.name": "tests/orchestrator/train/test_mirrors.py",
     "mirrors.options": "tests/orchestrator/train/test_mirrors.py",
     "compile": "tests/contracts/test_every_model_compiles.py",
+    "resources.profiles.price": "tests/orchestrator/cli/test_planning_verbs.py"
+    "::test_the_bill_has_gpu_hours_their_price_and_disk_and_a_limit_stops_it",
+    "tune.lr": f"{TUNING}::test_a_sweep_comes_first_and_then_the_grid_at_its_best_rates",
+    "tune.at": f"{TUNING}::test_a_sweep_comes_first_and_then_the_grid_at_its_best_rates",
+    "tune.budget": f"{TUNING}::test_a_sweep_comes_first_and_then_the_grid_at_its_best_rates",
+    "tune.seeds": f"{TUNING}::test_what_cannot_be_tuned_is_refused_in_one_line",
     "notify": f"{LOCAL}::test_the_notification_command_runs_once_when_the_last_job_is_over",
     "max_parallel": f"{SLURM}::test_the_arrays_of_a_class_have_all_places_one_after_another",
     **dict.fromkeys([f"resources.profiles.{key}" for key in ASKED], PROFILE),

@@ -73,7 +73,7 @@ def test_a_refused_budget_is_listed_and_the_others_are_used():
     runs = isoflop_runs()
     cheapest = runs.index[runs["flops"] == 1e18]
     result = fit_optimum(runs.drop(cheapest[3:]), "isoflop")
-    assert result.warnings == ("1 of 4 computes have no usable optimum",)
+    assert result.warnings == ("no usable optimum at 1 of 4 computes",)
     assert "refused at 1e+18 FLOPs: 3 sizes, needs 4" in result.summary()
     assert json.loads(json.dumps(result.to_record(), allow_nan=False))["law"] == "isoflop"
 

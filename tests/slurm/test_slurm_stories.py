@@ -154,7 +154,7 @@ def a_crash_of_the_whole_process_blames_its_run_and_frees_the_others(cluster, fo
     two.behave(0, exit_at=2, exit_code=7)
     two.on("n1")
     two.until("interrupted", "interrupted")
-    assert "exit code 7" in two.reason(0) and "before its turn" in two.reason(1)
+    assert "exit code 7" in two.reason(0) and "before it started" in two.reason(1)
     two.on("n1", pack=1)
     two.until("failed", "completed")
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.config.resources import Profile
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.jobs.executors.executor import Handover, new_chunk, record_jobs
@@ -73,7 +74,7 @@ def launch(jobs_dir: Path, chunk: Chunk) -> Chunk:
     launched = Chunk.read(chunk_path(jobs_dir, chunk.submission_id, chunk.uuid))
     if len(launched.jobs) < len(chunk.packs):
         raise UserError(
-            f"{log}: only {len(launched.jobs)} of {len(chunk.packs)} jobs could be started (the log says why)"
+            f"{log}: only {len(launched.jobs)} of {counted(len(chunk.packs), 'job')} started (the log says why)"
         )
     return launched
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from scalewright.db.engine import Database
 from scalewright.db.store import set_run_states
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.config.resources import Profile
 from scalewright.orchestrator.errors import Partial, UserError
 from scalewright.orchestrator.jobs import slurm_arrays, slurm_commands, slurm_states
@@ -53,7 +54,7 @@ class Slurm(Executor):
             free(handover.database, line.left(), str(refusal))
             if not line.n_arrays:
                 raise
-            raise Partial(f"{line.n_arrays} arrays were submitted, then: {refusal}") from None
+            raise Partial(f"{counted(line.n_arrays, 'array')} submitted, then: {refusal}") from None
         say_full(handover.database, len(line.taken), line.left())
         return len(line.taken)
 
@@ -140,7 +141,8 @@ def say_full(database: Database, n_jobs: int, rest: Sequence[NamedPack]) -> None
     free(database, rest, "the site takes no more jobs of this user now")
     runs = sum(len(pack.work) for pack in rest)
     raise Partial(
-        f"{n_jobs} jobs were submitted, as many as the site lets you have; submit again later for {runs} runs"
+        f"{counted(n_jobs, 'job')} submitted, as many as the site lets you have; "
+        f"submit again later for {counted(runs, 'run')}"
     )
 
 
@@ -186,4 +188,4 @@ def take_out_of_queue(jobs: set[str], *, now: bool) -> tuple[set[str], str]:
             return chosen, ""
         time.sleep(0.2)
     why = refused or reply.error or f"still there {CANCEL_WAIT_S:.0f} s after scancel"
-    return chosen - left, f"{len(left)} jobs were not cancelled ({why})"
+    return chosen - left, f"not cancelled: {counted(len(left), 'job')} ({why})"

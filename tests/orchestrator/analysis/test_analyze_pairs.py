@@ -71,7 +71,6 @@ def test_cells_past_the_budgets_are_counted_as_extrapolated():
     assert found.n_extrapolated("baseline-needs") == 3
     assert {budget for direction, _, budget in found.extrapolated if direction == "baseline-needs"} == {"800000"}
     assert {budget for direction, _, budget in found.extrapolated if direction == "method-needs"} == {"200000"}
-    assert found.size_range == 9  # 20k to 180k parameters
 
 
 def test_the_loss_gap_is_the_planted_power():

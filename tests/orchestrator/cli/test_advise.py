@@ -80,10 +80,10 @@ def test_submit_starts_exactly_the_runs_that_were_chosen_and_compare_says_so(say
     assert {run["run_id"] for run in ended} == chosen and len(chosen) == 4
     [file] = (tmp_path / "advice").glob("*.json")
     assert json.loads(file.read_text())["submitted"] is True
-    said = "4 of 22 runs that ended were chosen by `advise`, in 1 choice for: compare: angpt over gpt+"
+    said = "`advise` chose 4 of 22 runs that ended, in 1 choice for: compare: angpt over gpt+"
     assert said in say("compare", "angpt", "gpt+")[1]
     say("report", "experiments.yaml")
-    assert "22 runs that ended were chosen by" in (tmp_path / "figures" / "planted" / "index.html").read_text()
+    assert "22 runs that ended, in" in (tmp_path / "figures" / "planted" / "index.html").read_text()
 
 
 def test_runs_on_their_way_count_as_bought(say, study, tmp_path):

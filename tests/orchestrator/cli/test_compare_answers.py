@@ -115,3 +115,9 @@ def test_multipliers_that_are_not_resolved_are_null_with_a_reason(compared):
     for words in ("below the baseline's fitted floor", "more than the sizes that were run span (200×)"):
         assert any(words in one["reason"] for one in lost) and words in page
     assert all(one["value"] < 201 for one in told["multipliers"] if one["kind"] == "parameters" and one["value"])
+
+
+def test_a_speed_up_of_three_sizes_says_that_they_are_few(compared):
+    page, told = compared(COLUMNS, rows_of(lambda label, seed: (0.01, 4096, 0.1)), "--settings", "warmup")
+    (words,) = [warning for warning in told["warnings"] if warning.startswith("few sizes: 3 tell")]
+    assert words in page

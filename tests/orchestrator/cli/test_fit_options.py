@@ -91,9 +91,13 @@ def test_at_tells_the_planted_optimum_by_every_approach(fit, law):
     assert one["n_params"]["low"] < one["n_params"]["value"] < one["n_params"]["high"]
     assert one["n_tokens"]["low"] < one["n_tokens"]["value"] < one["n_tokens"]["high"]
     assert "3.0× compute" in page and f"{one['n_params']['value']:.2e}".replace("e+0", "e") in page
+    assert one["loss_nats"]["low"] < loss_at(n, d) < one["loss_nats"]["high"]
+    assert one["loss_nats"]["high"] / one["loss_nats"]["low"] < 1.1
+    assert f"{one['loss_nats']['value']:.4g}"[:4] in page
     if law == "chinchilla":
-        assert one["n_params"]["value"] == pytest.approx(n, rel=0.05)
-        assert one["loss_nats"]["low"] < loss_at(n, d) < one["loss_nats"]["high"]
+        assert one["n_params"]["value"] == pytest.approx(n, rel=0.05) and one["loss_from"] is None
+    else:
+        assert one["loss_from"] == "L = E + A C^-alpha through 4 minima" and one["loss_from"] in page
     if law == "isoflop":
         assert one["n_params"]["low"] < n < one["n_params"]["high"]
 
@@ -133,3 +137,42 @@ def test_a_loss_worse_than_guessing_is_left_out_with_its_reason_by_fit_and_by_fo
     assert code == 0, err
     rows_told = json.loads(out)["held_out"]
     assert rows_told and all(row["high"] / row["low"] < 2 for row in rows_told)
+
+
+def grid_of(n_sizes, effect=0.0):
+    """So many sizes at five budgets, every run with noise, the runs of a size with an effect that they share."""
+    rng = np.random.default_rng(4)
+    shared = effect * rng.normal(size=n_sizes)
+    sizes = np.geomspace(3e7, 6e9, n_sizes)
+    return [(n, d, loss_at(n, d) * math.exp(e + 0.002 * rng.normal()))
+            for n, e in zip(sizes, shared, strict=True) for d in np.geomspace(1e9, 6e11, 5)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("n_sizes", "words"), [(3, "cannot be seen"), (4, "seldom seen"), (5, None)])
+def test_few_sizes_are_named_as_what_makes_an_interval_doubtful(fit, n_sizes, words):
+    page, told = fit("--law", "chinchilla", rows=grid_of(n_sizes))
+    notes = [note for note in told["interval_notes"] if note.startswith("few sizes: ")]
+    assert len(notes) == (words is not None) == ("few sizes" in page)
+    assert words is None or (words in notes[0] and f"of {n_sizes}," in notes[0] and notes[0] in page)
+
+
+def test_few_sizes_that_share_an_effect_and_a_run_that_the_law_follows_are_named(fit):
+    sizes, budgets = (1e7, 1.2e7, 1.5e7, 2e7), np.geomspace(1e9, 6e11, 5)
+    page, told = fit(
+        "--law", "tokens", rows=[(n, d, 1.8 + 300 * n**-0.3 + 900 * d**-0.36) for n in sizes for d in budgets]
+    )
+    (note,) = [note for note in told["interval_notes"] if note.startswith("few sizes: 4 tell")]
+    assert note in page
+    alone = [(n, d, loss) for n, d, loss in grid_of(5) if d < 5e9] + [(6e9, 6e13, loss_at(6e9, 6e13) * 1.001)]
+    page, told = fit("--law", "chinchilla", "--objective", "log-l2", rows=alone)
+    (note,) = [note for note in told["interval_notes"] if "leverage" in note]
+    assert note in page
+
+
+def test_twenty_runs_of_the_law_asked_for_are_no_ground_for_another(fit):
+    """Five sizes at four ratios of tokens, noise 1%: by chance farseer is half as far off on the dearest four runs."""
+    n = np.repeat(np.geomspace(3e7, 3e9, 5), 4)
+    d = n * np.tile(np.geomspace(5, 100, 4), 5)
+    scatter = np.exp(0.01 * np.random.default_rng(0).normal(size=20))
+    page, told = fit("--law", "chinchilla", rows=list(zip(n, d, loss_at(n, d) * scatter, strict=True)))
+    assert told["advice"] is None and "advice" not in page

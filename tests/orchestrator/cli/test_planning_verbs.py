@@ -166,3 +166,40 @@ def test_the_demo_brings_its_own_grid_where_there_is_none(tmp_path, monkeypatch,
     with pytest.raises(SystemExit):
         run(["demo", "mine.yaml"])
     assert seen == [Path("experiments.yaml"), Path("mine.yaml")] and not (tmp_path / "mine.yaml").exists()
+
+
+def test_the_bill_has_gpu_hours_their_price_and_disk_and_a_limit_stops_it(folder, capsys):
+    profiles = """
+resources:
+  profiles:
+    cpu: {}
+    gpu: { gpus: 2, at_once: 4, flops_per_s: 1e5, price: 3 }
+  rules: [{ use: gpu, methods: gpt+ }, { use: cpu }]
+"""
+    (folder / "experiments.yaml").write_text(GRID.replace("[gpt+]", "[gpt+, pre-ln]") + profiles)
+    assert run(["plan", "--json", "--dry-run"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    runs = [one for one in plan["runs"] if one["label"] == "gpt+"]
+    hours = sum(one["flops_total"] / 1e5 + 0.003 * one["n_steps"] for one in runs) / 3600 * 2 / 4
+    assert plan["total"]["gpu_hours"] == pytest.approx(hours)
+    assert plan["total"]["price"] == pytest.approx(3 * hours)
+    assert plan["total"]["disk_bytes"] == sum(2 * 12 * one["n_params_total"] for one in plan["runs"])
+
+    limit = f"{hours * 0.99:.6g}"
+    for verb in (["plan"], ["submit"], ["submit", "--dry-run"]):
+        assert run([*verb, "--max-gpu-hours", limit]) == 1
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1 and f"4 runs take about {hours:.3g} GPU hours, over --max-gpu-hours {limit}" in err
+    assert not (folder / "runs.sqlite").exists()
+    assert run(["plan", "--max-gpu-hours", f"{hours * 1.01:.6g}"]) == 0
+    err = capsys.readouterr().err
+    assert f"GPU hours: {hours:.3g}, {3 * hours:,.2f} at the profiles' price; checkpoints: up to " in err
+
+
+def test_without_gpus_the_bill_has_no_gpu_hours_and_without_a_price_no_price(folder, capsys):
+    assert run(["plan", "--max-gpu-hours", "0"]) == 0
+    err = capsys.readouterr().err
+    assert "GPU hours" not in err and "checkpoints: up to" in err
+    (folder / "experiments.yaml").write_text(GRID + "resources: {profiles: {gpu: {gpus: 1}}}\n")
+    assert run(["plan"]) == 0
+    assert "at the profiles' price" not in capsys.readouterr().err

@@ -160,7 +160,7 @@ def test_a_folder_is_read_with_its_sub_folders_and_says_what_it_skips(tmp_path: 
     texts = [text for file in found for text in sources.read_documents(file)]
     assert texts == ["some text\n", "some text\n", "three", "four", "one", "two"]
     assert sources.what_was_skipped([folder, found[0]]) == [
-        f"{folder}: 4 files are read; skipped: 1 .csv, 2 .pdf, 1 no suffix"
+        f"{folder}: 4 files read; skipped: 1 .csv, 2 .pdf, 1 no suffix"
     ]
 
 

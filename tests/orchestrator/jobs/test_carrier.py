@@ -38,7 +38,7 @@ def test_runs_that_had_no_turn_after_an_error_get_one_in_a_new_process(pack):
     (a, b, c), asked, one_life = pack
     fail(a)
     one_life(a="failed")
-    assert len(asked) == 1 and "2 that had no turn" in asked[0]
+    assert len(asked) == 1 and "2 not started" in asked[0]
     finish(b), finish(c)
     one_life(a="skipped", b="completed", c="completed")
     assert len(asked) == 1

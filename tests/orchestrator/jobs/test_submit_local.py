@@ -190,7 +190,7 @@ def test_the_notification_command_runs_once_when_the_last_job_is_over(fleet, tmp
     four.submit(max_parallel=2, notify=f'echo "$SCALEWRIGHT_EVENT" >> {tmp_path}/told; cat >> {tmp_path}/told')
     four.wait_until_over()
     told = (tmp_path / "told").read_text()
-    assert told.splitlines() == ["finished", "submission " + four_submission(four) + ": 4 of 4 runs have their outcome"]
+    assert told.splitlines() == ["finished", "submission " + four_submission(four) + ": 4 of 4 runs with an outcome"]
 
 
 def test_whoever_looks_next_tells_of_a_submission_whose_jobs_were_killed(fleet, tmp_path):
@@ -201,7 +201,7 @@ def test_whoever_looks_next_tells_of_a_submission_whose_jobs_were_killed(fleet, 
     os.kill(two.job_process(), signal.SIGKILL)
     two.wait(lambda: two.states() == ["completed", "interrupted"], "the death to be seen")
     two.states()
-    assert (tmp_path / "told").read_text().endswith(": 1 of 2 runs have their outcome\n")
+    assert (tmp_path / "told").read_text().endswith(": 1 of 2 runs with an outcome\n")
 
 
 def four_submission(one):

@@ -146,7 +146,7 @@ def test_a_rate_that_the_table_lacks_is_located():
 def test_points_that_round_to_the_same_run_are_merged_and_said():
     text = GRID.replace("0.3M, 0.6M, 1.2M", "0.3M, 300.001k, 1.2M")
     assert len(runs_of(base=text)) == 12
-    assert any("6 points of the grid are the same run as another one" in line for line in warnings_of(base=text))
+    assert any("6 points of the grid merged: equal to another one" in line for line in warnings_of(base=text))
 
 
 def test_the_same_run_in_two_experiments_has_one_identity():
@@ -200,7 +200,7 @@ def test_a_constant_ratio_of_tokens_to_parameters_is_warned_of():
 
 def test_a_comparison_without_partners_is_warned_of():
     added = "compare: [angpt over gpt+]\nexclude: [{ method: gpt+, size: large }]\n"
-    assert any("angpt over gpt+: 3 runs have no partner" in line for line in warnings_of(added))
+    assert any("angpt over gpt+: 3 runs without a partner" in line for line in warnings_of(added))
 
 
 def test_one_seed_under_a_comparison_is_warned_of():

@@ -11,8 +11,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from scalewright.fitting.result import Parameter
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.analysis.analyze import LawFit
-from scalewright.orchestrator.report.format import counted, interval, listed, number, percent
+from scalewright.orchestrator.report.format import interval, listed, number, percent
 from scalewright.orchestrator.report.html import Picture, Report, Section, Table, file_label, write_report
 from scalewright.orchestrator.report.law_tables import estimate_words, parameter_words
 from scalewright.orchestrator.report.page import figures_dir

@@ -90,7 +90,7 @@ def test_the_same_file_again_adds_nothing(study):
 def test_a_bad_row_is_refused_by_line_and_the_others_are_kept(study, row, reason):
     receipt = import_file(study, write(study, f"n_params,n_tokens,loss\n1000,2000,3\n{row}\n2000,4000,2.5\n"), "points")
     assert receipt.n_new == 2 and receipt.refused == [(3, reason)]
-    with pytest.raises(Partial, match=f"1 rows were refused .line 3: {reason}"):
+    with pytest.raises(Partial, match=f"1 row refused .line 3: {reason}"):
         receipt.raise_if_refused()
 
 
@@ -282,8 +282,8 @@ def test_rows_told_twice_are_counted_once(study):
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ("1e8,3e9,2.9,7", "4 cells under 3 names; is there a comma inside a number or a text?"),
-        ("31,622,776,1000000000,2.9", "5 cells under 3 names"),
+        ("1e8,3e9,2.9,7", "4 values under 3 names; is there a comma inside a number or a text?"),
+        ("31,622,776,1000000000,2.9", "5 values under 3 names"),
         ('1e8,"2,500",3', "n_tokens is '2,500', expected a number without separators"),
         ("NA,1e9,3", "n_params is 'NA', expected a number"),
     ],

@@ -110,7 +110,7 @@ def test_a_slow_logger_loses_records_and_they_are_counted(tmp_path, monkeypatch,
     monkeypatch.setattr(mirror_process, "LAST_WAIT_S", 0.1)
     monkeypatch.setitem(mirror_process.LOGGERS, "wandb", lambda *_: Hanging())
     serve(tmp_path, ["wandb"], [(step, {"loss_nats": 1.0}) for step in range(1000)])
-    assert "(1000 of 1000 records are missing)" in capsys.readouterr().err
+    assert "(1,000 of 1,000 records missing)" in capsys.readouterr().err
 
 
 def log_a_run(run_dir, names, outcome="completed"):

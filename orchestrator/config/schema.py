@@ -12,7 +12,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from scalewright.models.gating import GATES
 from scalewright.models.inits import INITS
 from scalewright.models.methods import METHODS
-from scalewright.orchestrator.config import axes, experiment, rates, resources, section, shapes, values
+from scalewright.orchestrator.config import axes, experiment, rates, resources, section, shapes, tune, values
 from scalewright.orchestrator.config.recipes import RECIPES
 
 REFER = "refer to"
@@ -79,6 +79,11 @@ FORMS: dict[Callable[..., Any], JsonSchemaValue] = {
     shapes.read_head_dim: _count,
     shapes.read_centre: _budget,
     shapes.read_computes: _form("a compute or a list of them: 1e18", _budget, {"type": "array", "items": _budget}),
+    tune.read_sweep: _form(
+        "rates to try: a list, or log(LOWEST, HIGHEST, HOW MANY)",
+        {"type": "array", "items": _positive},
+        _text(r"^\s*log\("),
+    ),
     experiment.read_seeds: _form("a list of seeds, or how many", _count, {"type": "array", "items": _count}),
 }
 MEANS = {
@@ -95,6 +100,7 @@ MEANS = {
     "context": "tokens a sequence; a list is an axis of the grid",
     "precision": "of training; a list is an axis of the grid",
     "lr": "peak learning rate: a number, a table by label, size and budget, or a rule",
+    "tune": "a sweep of learning rates for each method before the grid",
     "lr_factor": "multiplies the rate of the rule; a list is an axis of the grid",
     "optimizer": "changes to the recipe's optimiser, for all methods",
     "schedule": "changes to the recipe's schedule, for all methods",

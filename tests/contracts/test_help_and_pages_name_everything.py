@@ -165,7 +165,8 @@ def test_every_command_on_a_page_exists_with_its_options(page):
         verb = next((verb for n in (2, 1) if (verb := " ".join(words[:n])) in verbs()), None)
         if verb is None:
             groups = {name.split()[0] for name in verbs() if " " in name}
-            assert words[0] in {*groups, "--help", "--install-completion"} or not re.fullmatch(r"[a-z-]+", words[0]), f"{page.name}: {words}"
+            own = {*groups, "--help", "--install-completion"}
+            assert words[0] in own or not re.fullmatch(r"[a-z-]+", words[0]), f"{page.name}: {words}"
             continue
         known = {option for parameter in verbs()[verb].params for option in parameter.opts} | {"--help"}
         given = {word for word in words if re.fullmatch(r"--?[a-z][a-z-]*", word)}

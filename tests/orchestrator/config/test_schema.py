@@ -68,6 +68,9 @@ lr: 2e-2
 lr: {gpt+: {s: 0.01, default: 0.02}}
 lr: {rule: power, lr: 0.02, at: s, exponent: 0.3, methods: {gpt+: {exponent: 0.5}}}
 lr: {rule: law, law: tuned}
+tune: {lr: "log(3e-4, 3e-2, 6)", at: s}
+tune: {lr: [0.01, 0.02, 0.04]}
+ladder: {from: 1M, to: 10M, steps: 3}
 grid: {size: s}
 grid: [{name: a, size: s, optimizer.weight_decay: [0, 0.1]}, {zip: {size: [s], budget: [0.3M]}, holdout: yes}]
 when: n_tokens / n_params < 200

@@ -36,8 +36,8 @@ def parameter_multipliers(points: Points, method: str, baseline: str, *, level: 
 
     Budgets come smallest first. The line is straight in log-log, through three sizes or more. The interval is
     Fieller's, with the scatter of single runs pooled over the comparison or that about the line, whichever is larger:
-    infinite ends where the line's slope is not resolved, NaN where no scatter is known. Past the range of sizes that
-    were run nothing is worth a number. A budget whose line does not fall is left out.
+    infinite ends where the line's slope is not resolved. Past the range of sizes that were run nothing is worth a
+    number. A budget whose line does not fall is left out.
     """
     noise = scatter(points.frame)
     sizes = points.frame.loc[points.frame["label"].isin([method, baseline]), "n_params"]
@@ -92,8 +92,6 @@ def _ends(sides: _Sides, noise: tuple[float, int], level: float) -> tuple[float,
     gap = float(sides.log_loss.mean() - sides.line_log_loss.mean())
     shift = float(sides.line_log_n.mean() - sides.log_n.mean())
     sigma, df = _scatter(sides, x, slope, noise)
-    if not df:
-        return shift + gap / slope, math.nan, math.nan
     t = t_quantile(level, df)
     variances = sigma**2 * (1 / len(sides.log_n) + 1 / len(x)), sigma**2 / squares
     low, high = fieller(gap, slope, variances, t)

@@ -179,8 +179,9 @@ class Retry(Section):
     hang_s: Duration = Field(default=HANG_S, alias="hang")
 
 
-def _read_executor(value: Any) -> str:
+def read_executor(value: Any) -> str:
+    """Read the name of an executor."""
     return choose(value, list(EXECUTORS), "executor")
 
 
-Executor = Annotated[str, BeforeValidator(_read_executor)]
+Executor = Annotated[str, BeforeValidator(read_executor)]

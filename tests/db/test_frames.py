@@ -150,6 +150,20 @@ def test_evaluations_carry_their_tokens(filled):
     assert (bool(row["final"]), bool(row["annealed"]), row["n_tokens_evaluated"]) == (True, True, 4096)
 
 
+def test_a_run_of_two_experiments_has_the_names_of_the_newer_one(db, folder):
+    run_dir = folder.run(seed=1)
+    folder.finish(run_dir, [1, 2])
+    sync_database(db, folder.runs_dir)
+    spec = RunSpec(**json.loads((run_dir / "spec.json").read_text())["identity"])
+    for name, label in (("old", "first"), ("new", "second")):
+        run = store.PlannedRun(spec.run_id, spec.to_dict(), label, planned={}, size="tiny", budget="20x")
+        store.record_experiment(db, name, f"name: {name}", [run])
+    [row] = frames.runs(db).to_dict("records")
+    assert (row["experiment"], row["label"]) == ("new", "second")
+    [row] = frames.runs(db, "old").to_dict("records")
+    assert (row["experiment"], row["label"]) == ("old", "first")
+
+
 def test_evaluations_and_attempts_of_an_experiment_are_those_of_its_plan_now(db, folder):
     """Runs of an older revision stay in the database; nothing of them enters what is read of the experiment."""
     left, stays = folder.run(seed=1), folder.run(seed=2)

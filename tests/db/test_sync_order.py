@@ -130,7 +130,10 @@ def test_steps_that_go_back_behind_a_heartbeat_or_in_the_next_part_are_stored_on
     with path.open("ab") as file:
         file.write(line(type="heartbeat", step=40, tokens=1, time=1.0) + again)
     assert sync_database(db, folder.runs_dir).n_errors == 0
-    assert values_of(db, run_dir.name) == {n: 10.0 / n if n < 19 else 7.0 for n in range(1, 31)}
+    with path.open("ab") as file:  # the next part begins with the very step that was stored last
+        file.write(line(type="metrics", step=30, time=1.0, values={"loss_nats": 8.0}))
+    assert sync_database(db, folder.runs_dir).n_errors == 0
+    assert values_of(db, run_dir.name) == {n: 10.0 / n if n < 19 else 7.0 if n < 30 else 8.0 for n in range(1, 31)}
 
 
 def test_a_journal_read_twice_from_its_beginning_is_not_doubled(db, folder, values_of):

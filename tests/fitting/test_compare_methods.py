@@ -278,3 +278,12 @@ def test_the_ratio_of_losses_has_the_interval_of_its_log():
     assert (pooled.ratio, pooled.ratio_low, pooled.ratio_high) == pytest.approx(
         tuple(np.exp([gaps.mean(), low, high])), rel=1e-6
     )
+
+
+def test_a_size_without_a_falling_curve_is_named_once_whatever_the_unit_and_direction():
+    frame = small_study((0, 1))
+    flat = (frame["label"] == "base") & (frame["size"] == "s")
+    frame.loc[flat, "loss_nats"] = frame.loc[flat, "n_tokens"] ** 0.05
+    told = [w for w in compare(frame, "fast", "base").warnings if "size s left out" in w]
+    assert told == ["size s left out: the fitted loss curve does not fall"]
+    assert not any("left out" in w for w in compare(small_study((0,)), "fast", "base").warnings)

@@ -14,7 +14,7 @@ from scalewright.fitting.threads import one_thread
 from scalewright.fitting.uncertainty import noise_of, t_quantile
 
 SHAPES = {15: (5, 3), 35: (7, 5), 72: (9, 8)}
-N_REPLICATES = 1000  # standard error of a coverage near .95: .007
+N_REPLICATES = 400  # standard error of a coverage near .95: .011
 
 
 def simulated(n_runs, noise, seed):
@@ -71,5 +71,5 @@ def test_under_equal_scatter_its_interval_covers_95_percent_and_the_default_no_l
             inside[k, row, 5] = abs(to_a @ error) < t * np.sqrt(to_a @ covariance @ to_a)
     equal, default = inside.mean(axis=1)
     names = [*problem.names, "a"]
-    assert (equal > 0.93).all() and (equal < 0.97).all(), dict(zip(names, equal, strict=True))
-    assert (default > 0.93).all(), dict(zip(names, default, strict=True))
+    assert (equal > 0.92).all() and (equal < 0.98).all(), dict(zip(names, equal, strict=True))
+    assert (default > 0.92).all(), dict(zip(names, default, strict=True))

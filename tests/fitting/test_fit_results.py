@@ -17,7 +17,7 @@ from scalewright.fitting.frontier import exponents, frontier
 from scalewright.fitting.laws import LAWS
 from scalewright.fitting.objectives import OBJECTIVES
 from scalewright.fitting.profiles import profile_of
-from scalewright.fitting.result import interval_text
+from scalewright.fitting.result import Parameter, interval_text
 
 
 def points_for(law):
@@ -101,12 +101,12 @@ def test_a_band_for_a_new_run_is_wider_than_that_of_the_mean():
 
 def test_new_run_bands_hold_new_runs_as_often_as_they_say():
     inside = []
-    for seed in range(40):
+    for seed in range(20):
         result = fit(grid(5, 4, noise=0.01, seed=seed), objective="log-l2", profile="never")
         fresh = grid(5, 4, noise=0.01, seed=1000 + seed)
         told = result.predict(fresh["n_params"], fresh["n_tokens"], new_run=True)
         inside.append(((told.low < fresh["loss_nats"]) & (fresh["loss_nats"] < told.high)).mean())
-    assert 0.92 < np.mean(inside) < 0.98  # 800 runs: standard error under .01
+    assert 0.92 < np.mean(inside) < 0.98  # 400 runs: standard error .011
 
 
 @pytest.mark.parametrize("n_points", [1, 3, 5])
@@ -126,16 +126,35 @@ def test_unknown_words_and_bad_numbers_are_refused(kwargs):
         fit(grid(4, 4), **kwargs)
 
 
-@pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
-def test_the_demo_grid_says_what_it_does_not_identify_instead_of_five_numbers(seeds):
-    for _, runs in small_study(seeds, noise=0.006).groupby("label"):
-        result = fit(runs)
-        assert not result.identified
-        assert any("do not identify" in w for w in result.warnings)
-        open_ended = [p for p in result.params.values() if p.one_sided]
-        assert open_ended and all("at" in interval_text(p) or "not" in interval_text(p) for p in open_ended)
-        told = result.predict(55e3, 5.2e5)  # inside the grid the law still predicts
-        assert float(told.high / told.low) < 1.1
+@pytest.mark.parametrize(("label", "seeds"), [("base", (0,)), ("fast", (0, 1, 2))])
+def test_the_demo_grid_says_what_it_does_not_identify_instead_of_five_numbers(label, seeds):
+    result = fit(small_study(seeds, noise=0.006).query("label == @label"))
+    assert not result.identified
+    assert any("do not identify" in w for w in result.warnings)
+    open_ended = [p for p in result.params.values() if p.one_sided]
+    assert open_ended and all("at" in interval_text(p) or "not" in interval_text(p) for p in open_ended)
+    told = result.predict(55e3, 5.2e5)  # inside the grid the law still predicts
+    assert float(told.high / told.low) < 1.1
+
+
+@pytest.mark.parametrize(
+    ("ends", "words"),
+    [
+        ({"low": 1.0, "high": 9.0}, "1 to 9"),
+        ({"low": 1.0, "high": 11.0}, "1 to 11, not identified"),
+        ({"low": -9.0, "high": -1.0}, "-9 to -1"),
+        ({"low": -0.1, "high": 2.0, "shift": True}, "-0.1 to 2"),
+        ({"low": -0.5, "high": 2.0, "shift": True}, "-0.5 to 2, not identified"),
+        ({"low": 0.0, "high": 4.5, "one_sided": "upper"}, "at most 4.5"),
+        ({"low": 1.5, "high": math.inf, "one_sided": "lower"}, "at least 1.5"),
+        ({"low": 0.0, "high": math.inf, "one_sided": "none"}, "not identified"),
+        ({"low": 1.0, "high": 2.0, "at_limit": True}, "1 to 2, at its limit"),
+    ],
+)
+def test_an_interval_in_words(ends, words):
+    told = Parameter("E", 1.5, 0.1, **ends)
+    assert interval_text(told) == words
+    assert told.identified == ("not identified" not in words and told.one_sided is None)
 
 
 def test_one_sided_intervals_hold_the_truth():

@@ -73,6 +73,13 @@ def test_a_best_rate_inside_its_sweep_is_not_said_to_be_at_the_edge():
     assert "no minimum" in hump.note and "edge" not in hump.note
 
 
+def test_without_a_rate_or_with_two_of_them_no_cell_is_at_an_edge():
+    frame = sweep()
+    assert at_edge(check_points(frame.drop(columns="lr_peak"))) == []
+    two = frame[frame["lr_peak"].isin(sorted(frame["lr_peak"].unique())[:2])]
+    assert at_edge(check_points(two)) == []
+
+
 def test_a_loss_that_levels_off_far_above_the_lowest_does_not_move_the_optimum():
     """Training that fails at high rates ends on a plateau, which is no part of the parabola around the best rate."""
     clean = sweep(rates=RATES[:7], curvature=0.2)

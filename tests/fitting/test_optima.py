@@ -173,3 +173,24 @@ def test_the_interval_of_a_coefficient_is_that_of_a_straight_line_at_log_compute
     )
     ends = np.exp([height, height - t * se_height, height + t * se_height])
     assert (g.value, g.low, g.high) == pytest.approx(tuple(ends)) and g.se == pytest.approx(g.value * se_height)
+
+
+def test_minima_that_scatter_more_than_their_errors_have_the_interval_of_their_scatter():
+    """By hand on either side: the covariance of the minima carried through the line, or its own residuals."""
+    from scalewright.fitting.leaning import Minima
+    from scalewright.fitting.optimum import _line
+
+    x, y = np.array([1.0, 2.0, 4.0, 7.0]), np.array([0.1, 1.2, 1.9, 4.1])
+    design = np.stack([x, np.ones(4)], axis=1)
+    (slope, height), squares, *_ = np.linalg.lstsq(design, y, rcond=None)
+    for size, df in ((0.5, 9.0), (1e-4, 9.0)):
+        known = size * np.diag([1.0, 2.0, 1.0, 3.0])
+        covariance = np.linalg.pinv(design) @ known @ np.linalg.pinv(design).T
+        scatter = np.linalg.inv(design.T @ design) * squares[0] / 2
+        expected, of = (scatter, 2.0) if size == 1e-4 else (covariance, df)
+        found = _line("a", "G", x, Minima(y, known, df), 0.9)
+        (se, se_g), t = np.sqrt(np.diag(expected)), stats.t.ppf(0.95, of)
+        a, g = found["a"], found["G"]
+        assert (a.value, a.se, a.low, a.high) == pytest.approx((slope, se, slope - t * se, slope + t * se))
+        assert np.log([g.value, g.low, g.high]) == pytest.approx([height, height - t * se_g, height + t * se_g])
+        assert g.se == pytest.approx(g.value * se_g)

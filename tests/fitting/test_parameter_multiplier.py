@@ -52,3 +52,21 @@ def test_every_multiplier_of_a_comparison_has_an_interval():
     assert {one.kind for one in found} == {"compute", "data", "parameters"}
     for one in found:
         assert one.low <= one.value <= one.high, one
+
+
+def test_a_single_run_a_cell_has_its_interval_from_the_line_of_the_baseline():
+    """By hand: three sizes, one run each, so that only the line's own residual tells the scatter, on one degree."""
+    from scipy import stats
+
+    n, base, new = np.array([1e6, 4e6, 2e7]), np.array([3.0, 2.7, 2.5]), np.array([2.9, 2.65, 2.42])
+    frame = pd.DataFrame({"label": ["base"] * 3 + ["fast"] * 3, "n_params": [*n, *n], "n_tokens": 1e8,
+                          "loss_nats": [*base, *new]})  # fmt: skip
+    (found,) = parameter_multipliers(check_points(frame), "fast", "base", level=0.8)
+    x, y = np.log(n), np.log(base)
+    slope, height = np.polyfit(x, y, 1)
+    residual = y - height - slope * x
+    gap = np.log(new).mean() - y.mean()
+    squares = ((x - x.mean()) ** 2).sum()
+    assert found.value == pytest.approx(math.exp(gap / slope))
+    ends = fieller(gap, slope, ((residual**2).sum() * 2 / 3, (residual**2).sum() / squares), stats.t.ppf(0.9, 1))
+    assert (found.low, found.high) == pytest.approx(tuple(np.exp(ends)))

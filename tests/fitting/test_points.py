@@ -147,3 +147,9 @@ def test_a_loss_worse_than_guessing_enters_no_fit_and_is_listed():
         ("run-007", "loss is above 20 nats, worse than guessing")
     ]
     assert len(points) == len(frame) - 1
+
+
+def test_an_axis_that_some_runs_lack_leaves_these_out_and_one_that_all_lack_none():
+    frame = pd.DataFrame({"n_params": [1e6, np.nan, 1e7], "n_tokens": np.nan, "loss_nats": 2.0, "flops": 1e15,
+                          "run_id": ["a", "b", "c"]})  # fmt: skip
+    assert reasons(check_points(frame)) == {"b": "n_params is missing or not positive"}

@@ -6,9 +6,11 @@ Runs are planned by the command; what they would have measured is written by han
 import json
 import math
 
+import pandas as pd
 import pytest
 from tiny_study import write_study
 
+from scalewright.orchestrator.analysis.tuning import read_sweep
 from scalewright.orchestrator.runs.journal import Journal
 
 YAML = """
@@ -159,3 +161,20 @@ def test_a_method_that_diverged_at_every_rate_of_a_size_is_named(study, say):
         end(study, run, 2.0, "diverged" if (run["label"], run["size"]) == ("angpt", "l") else "completed")
     code, _, err = say("plan")
     assert code == 1 and "tuned-tune: fewer than 3 rates of angpt at l have a loss" in err
+
+
+def test_a_sweep_says_what_it_tried_where_and_at_which_cost():
+    """A parabola of log loss in log rate about .02 at one size and .01 at a larger one."""
+    rows = [
+        ("a", size, n, 1e6, "1M", seed, rate, 3 * math.exp(0.05 * math.log(rate / best) ** 2), 6 * n * 1e6)
+        for size, n, best in (("s", 1e4, 0.02), ("l", 1e6, 0.01))
+        for rate in (0.004, 0.008, 0.016, 0.032)
+        for seed in (0, 3)
+    ]
+    names = ["label", "size", "n_params", "n_tokens", "budget", "seed", "lr_peak", "loss_nats", "flops"]
+    found = read_sweep(pd.DataFrame(rows, columns=names), "swept")
+    assert (found.rates_tried, found.seeds) == ((0.004, 0.008, 0.016, 0.032), (0, 3))
+    assert found.places == {("a", "s"), ("a", "l")}
+    assert (found.n_runs, found.flops) == (16, 8 * 6e6 * (1e4 + 1e6))
+    assert found.rate("a", "s", 1e4) == pytest.approx(0.02, rel=0.01)
+    assert found.rate("a", "m", 1e5) == pytest.approx(0.02 / math.sqrt(2), rel=0.01)  # half way in log N

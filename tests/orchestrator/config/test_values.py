@@ -175,3 +175,8 @@ def test_the_nearest_name_is_suggested_and_all_are_listed():
 def test_no_name_is_suggested_where_none_is_near():
     with pytest.raises(ValueError, match=r'unknown fruit "zzz" \(valid: apple, pear\)'):
         values.choose("zzz", ["apple", "pear"], "fruit")
+
+
+@pytest.mark.parametrize(("word", "truth"), [(word, word in ("true", "yes", "on")) for word in values.TRUTHS])
+def test_a_truth_is_read_from_each_of_its_words(word, truth):
+    assert values.read_truth(word) is values.read_truth(word.capitalize()) is truth

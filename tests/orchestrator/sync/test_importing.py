@@ -58,7 +58,7 @@ def test_unique_tokens_reach_the_law_of_repeated_data(study):
     import_file(study, write(study, text), "epochs")
     frame = imported(study, "epochs")
     assert sorted(set(frame["unique_tokens"])) == [1e8, 1e9]
-    assert fit(frame, "repeated-data").params["R_D"].value == pytest.approx(15, rel=0.01)
+    assert fit(frame, "repeated-data", "log-l2").params["R_D"].value == pytest.approx(15, rel=0.01)
     import_file(study, write(study, "n_params,n_tokens,loss\n1000,2000,3\n"), "unknown")
     with pytest.raises(FittingError, match="unique_tokens"):
         fit(imported(study, "unknown"), "repeated-data")

@@ -15,7 +15,7 @@ app = typer.Typer(
     name="scalewright",
     help="Does this change to the Transformer help, by how much, and does the gain hold as models and data grow?",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

@@ -8,11 +8,11 @@ RESULTS = Path(__file__).with_name("results.csv")
 DIFFERENCES = {
     "anGPT": "SlimPajama or OpenWebText, vocabulary of 50k, context 2048. No absolute loss is known, nor batch, betas, "
     "clipping, and the baseline's weight decay and warm-up; how the speed-up was computed is not known.",
-    "GPAS": "C4, vocabulary of 32k, context 256; the published code trains in bf16 throughout (here `bf16-pure`) and lets "
-    "the norms of LNS start at 1/sqrt(l) and learn. No seeds are reported. 350M Pre-LN stands as 20.71 in Table 2 and as "
-    "21.35 elsewhere: compare within one table.",
-    "Mix-LN": "Context 256. DeepNorm in its published code has the residual constant of 32 layers at every depth, and an "
-    "init gain with the exponent's sign turned.",
+    "GPAS": "C4, vocabulary of 32k, context 256; the published code trains in bf16 throughout (here `bf16-pure`) and "
+    "lets the norms of LNS start at 1/sqrt(l) and learn. No seeds are reported. 350M Pre-LN stands as 20.71 in Table 2 "
+    "and as 21.35 elsewhere: compare within one table.",
+    "Mix-LN": "Context 256. DeepNorm in its published code has the residual constant of 32 layers at every depth, and "
+    "an init gain with the exponent's sign turned.",
     "LNS": "Context 256; the published code starts embeddings at a standard deviation of 0.02. DeepNorm as in Mix-LN's "
     "code.",
 }

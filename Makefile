@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 env: $(VENV)/.env
 $(VENV)/.env: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[serve]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.env

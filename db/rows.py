@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import Connection, Table, insert, select
@@ -10,6 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from scalewright.db import schema
 
+AT_ONCE = 5000  # rows that are in memory while many are put in
 KEYS = {column.name: column.info["planned"] for column in schema.runs.c if "planned" in column.info}
 
 
@@ -40,7 +42,7 @@ def as_text(value: Any) -> str | None:
 
 def to_json(value: Any) -> str:
     """Write JSON the same way every time: sorted keys, numpy scalars as numbers."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=plain)
+    return ENCODER.encode(value)
 
 
 def plain(value: Any) -> Any:
@@ -50,10 +52,18 @@ def plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
+ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=plain)
+
+
 def run_row(
-    run_id: str, identity: Mapping[str, Any], planned: Mapping[str, Any], settings: Mapping[str, Any]
+    run_id: str,
+    identity: Mapping[str, Any],
+    planned: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    *,
+    write: Callable[[Any], str] = to_json,
 ) -> dict[str, Any]:
-    """Make the row of a run: the columns that people filter by, and the whole as JSON."""
+    """Make the row of a run: the columns that people filter by, and the whole as JSON, which `write` makes."""
     now = time.time()
     return {
         "run_id": run_id,
@@ -68,8 +78,8 @@ def run_row(
         "parent_run_id": (identity.get("parent") or {}).get("run_id"),
         "parent_tokens": (identity.get("parent") or {}).get("n_tokens"),
         "spec": to_json(identity),
-        "settings": to_json(settings),
-        "planned": to_json(planned),
+        "settings": write(settings),
+        "planned": write(planned),
     }
 
 
@@ -99,18 +109,23 @@ def _planned_columns(planned: Mapping[str, Any]) -> dict[str, Any]:
 
 def insert_runs(connection: Connection, rows: Iterable[dict[str, Any]]) -> set[str]:
     """Insert runs that are not there yet and return their ids; of the others, renew what was planned for them."""
-    runs = schema.runs
-    known = {row.run_id: row[1:] for row in connection.execute(select(runs.c.run_id, runs.c.planned, runs.c.settings))}
-    wanted = {row["run_id"]: row for row in rows}
-    new = [row for run_id, row in wanted.items() if run_id not in known]
-    if new:
-        connection.execute(insert(runs), new)
-    changed = [
-        r for r in wanted.values() if r["run_id"] in known and known[r["run_id"]] != (r["planned"], r["settings"])
-    ]
-    if changed:
-        upsert(connection, runs, changed, ["run_id"], change=["planned", "settings", *KEYS])
-    return {row["run_id"] for row in new}
+    runs, inserted = schema.runs, set[str]()
+    stored = connection.execute(select(runs.c.run_id, runs.c.planned, runs.c.settings))
+    known = {run_id: hash((planned, settings)) for run_id, planned, settings in stored}
+    left = iter(rows)
+    while wanted := {row["run_id"]: row for row in islice(left, AT_ONCE)}:
+        new = [row for run_id, row in wanted.items() if run_id not in known]
+        if new:
+            connection.execute(insert(runs), new)
+        changed = [
+            row for run_id, row in wanted.items() if known.get(run_id, 0) != hash((row["planned"], row["settings"]))
+        ]
+        changed = [row for row in changed if row["run_id"] in known]
+        if changed:
+            upsert(connection, runs, changed, ["run_id"], change=["planned", "settings", *KEYS])
+        known |= {row["run_id"]: hash((row["planned"], row["settings"])) for row in wanted.values()}
+        inserted |= {row["run_id"] for row in new}
+    return inserted
 
 
 def run_numbers(connection: Connection) -> dict[str, int]:

@@ -5,7 +5,7 @@ What jobs measured is written by scalewright.db.ingest alone.
 
 import hashlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,7 +59,7 @@ def record_experiment(db: Database, name: str, revision_yaml: str, runs: Sequenc
     """Store the experiment as it is planned now; runs that exist are shared, not doubled."""
     with db.write() as connection:
         revision = record_revision(connection, name, revision_yaml)
-        new = insert_runs(connection, map(row_of, runs))
+        new = insert_runs(connection, rows_of(runs))
         link_runs(connection, revision, runs)
     return PlanReceipt(len(new), len({run.run_id for run in runs}) - len(new))
 
@@ -79,9 +79,17 @@ def record_revision(connection: Connection, name: str, content: str) -> tuple[in
     return experiment, revision
 
 
-def row_of(run: PlannedRun) -> dict[str, Any]:
-    """Make the row of a planned run."""
-    return run_row(run.run_id, run.identity, run.planned, run.settings)
+def rows_of(runs: Sequence[PlannedRun]) -> Iterator[dict[str, Any]]:
+    """Make the rows of planned runs; what many of them share is written as JSON once."""
+    texts: dict[int, str] = {}
+
+    def write(value: Any) -> str:
+        if id(value) not in texts:
+            texts[id(value)] = to_json(value)
+        return texts[id(value)]
+
+    for run in runs:
+        yield run_row(run.run_id, run.identity, run.planned, run.settings, write=write)
 
 
 def link_runs(connection: Connection, revision: tuple[int, int], runs: Sequence[PlannedRun]) -> None:

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from scalewright.orchestrator.cli import analysing, experiments, inspecting, planning, reading, running
+from scalewright.orchestrator.cli import analysing, experiments, inspecting, planning, reading, running, serving
 from scalewright.orchestrator.errors import Partial
 from scalewright.orchestrator.talk import say
 
@@ -15,11 +15,11 @@ app = typer.Typer(
     name="scalewright",
     help="Does this change to the Transformer help, by how much, and does the gain hold as models and data grow?",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for family in (planning, running, reading, analysing, inspecting, experiments):
+for family in (planning, running, reading, serving, analysing, inspecting, experiments):
     family.register(app)
 
 DONE, USER_ERROR, USAGE, PARTIAL, INTERRUPTED = 0, 1, 2, 3, 130

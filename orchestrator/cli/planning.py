@@ -1,4 +1,4 @@
-"""Verbs that plan: init, plan, data prepare, version."""
+"""Verbs that plan: init, plan, data prepare, schema, version."""
 
 import sys
 from pathlib import Path
@@ -19,7 +19,16 @@ def register(app: typer.Typer) -> None:
     data = typer.Typer(help="Token shards.", no_args_is_help=True)
     data.command("prepare")(prepare)
     app.add_typer(data, name="data")
+    app.command("schema")(schema)
     app.command("version")(version)
+
+
+def schema() -> None:
+    """Print the JSON schema of experiments.yaml, for editors. Example: scalewright schema > experiments.schema.json"""
+    from scalewright.orchestrator.config.schema import experiment_schema
+    from scalewright.orchestrator.report.tables import print_json
+
+    print_json(experiment_schema())
 
 
 def version() -> None:

@@ -69,11 +69,12 @@ class Selector(Section):
         return self.condition is None and all(values.get(axis) in wanted for axis, wanted in self.axes.items())
 
 
-def _read_selectors(value: Any) -> tuple[Any, ...]:
+def read_selectors(value: Any) -> tuple[Any, ...]:
+    """Read selectors: a text is a condition, a mapping names axes."""
     return tuple({"condition" if isinstance(item, str) else "axes": item} for item in read_list(value))
 
 
-Selectors = Annotated[tuple[Selector, ...], BeforeValidator(_read_selectors)]
+Selectors = Annotated[tuple[Selector, ...], BeforeValidator(read_selectors)]
 
 
 class Group(Section):
@@ -87,7 +88,8 @@ class Group(Section):
     holdout: Truth = False
 
 
-def _read_groups(value: Any) -> tuple[Any, ...]:
+def read_groups(value: Any) -> tuple[Any, ...]:
+    """Read groups of the grid, or one."""
     return tuple(read_group(item) for item in read_many(value))
 
 
@@ -99,4 +101,4 @@ def read_group(value: Any) -> Any:
     return own | {"axes": {key: item for key, item in value.items() if key not in own}}
 
 
-Groups = Annotated[tuple[Group, ...], BeforeValidator(_read_groups)]
+Groups = Annotated[tuple[Group, ...], BeforeValidator(read_groups)]

@@ -107,19 +107,22 @@ class Comparison(Section):
     baseline: Text
 
 
-def _read_sizes(value: Any) -> Any:
+def read_sizes(value: Any) -> Any:
+    """Read named sizes; ValueError for anything else."""
     if not isinstance(value, dict) or not value:
         raise ValueError("expected named sizes, for example  small: {width: 32, depth: 2, heads: 2}")
     return value
 
 
-def _read_budgets(value: Any) -> Any:
+def read_budgets(value: Any) -> Any:
+    """Read budgets as a mapping by name; in a list each is named by its own text."""
     if isinstance(value, dict):
         return {str(name): value[name] for name in read_many(list(value))}
     return {str(item): item for item in read_many(value)}
 
 
-def _read_methods(value: Any) -> Any:
+def read_methods(value: Any) -> Any:
+    """Read methods: a list, one, or a mapping by label."""
     if isinstance(value, dict):
         if not value:
             raise ValueError("must hold at least one method")
@@ -154,19 +157,23 @@ def _read_pair(value: Any) -> Any:
     return {"method": method.strip(), "baseline": baseline.strip()}
 
 
-def _read_pairs(value: Any) -> Any:
+def read_pairs(value: Any) -> Any:
+    """Read comparisons, `METHOD over BASELINE` each."""
     return tuple(_read_pair(item) for item in read_list(value))
 
 
-def _read_mirrors(value: Any) -> Any:
+def read_mirrors(value: Any) -> Any:
+    """Read mirrors: a name stands for one without options."""
     return tuple({"name": item} if isinstance(item, str) else item for item in read_list(value))
 
 
-def _read_data(value: Any) -> Any:
+def read_data(value: Any) -> Any:
+    """Read the data: a path or a list of them stands for the corpus."""
     return {"corpus": value} if isinstance(value, str | list) else value
 
 
-def _read_at(value: Any) -> Any:
+def read_at(value: Any) -> Any:
+    """Read diagnostics: parts of the run stand for `at`."""
     return value if isinstance(value, dict) or value is None else {"at": value}
 
 
@@ -179,12 +186,12 @@ class Experiment(Section):
 
     name: Name = Field(alias="experiment")
     extends: Text | None = None
-    data: Annotated[DataSource, BeforeValidator(_read_data)] = DataSource()
-    sizes: Annotated[dict[str, Size], BeforeValidator(_read_sizes)] = {}
+    data: Annotated[DataSource, BeforeValidator(read_data)] = DataSource()
+    sizes: Annotated[dict[str, Size], BeforeValidator(read_sizes)] = {}
     ladder: Ladder | None = None
-    budgets: Annotated[dict[str, Budget], BeforeValidator(_read_budgets)] = {}
+    budgets: Annotated[dict[str, Budget], BeforeValidator(read_budgets)] = {}
     isoflop: IsoFlop | None = None
-    methods: Annotated[tuple[Method, ...], BeforeValidator(_read_methods)]
+    methods: Annotated[tuple[Method, ...], BeforeValidator(read_methods)]
     seeds: Annotated[tuple[Whole, ...], BeforeValidator(read_seeds)] = (0,)
     batch: Annotated[tuple[Count, ...], BeforeValidator(read_many)] = (8,)
     context: Annotated[tuple[Count, ...], BeforeValidator(read_many)] = (128,)
@@ -199,11 +206,11 @@ class Experiment(Section):
     when: Conditions = ()
     exclude: Selectors = ()
     holdout: Selectors = ()
-    compare: Annotated[tuple[Comparison, ...], BeforeValidator(_read_pairs)] = ()
+    compare: Annotated[tuple[Comparison, ...], BeforeValidator(read_pairs)] = ()
     evaluation: Evaluation = Evaluation()
     divergence: Divergence = Divergence()
-    diagnostics: Annotated[Diagnostics, BeforeValidator(_read_at)] = Diagnostics()
-    mirrors: Annotated[tuple[Mirror, ...], BeforeValidator(_read_mirrors)] = ()
+    diagnostics: Annotated[Diagnostics, BeforeValidator(read_at)] = Diagnostics()
+    mirrors: Annotated[tuple[Mirror, ...], BeforeValidator(read_mirrors)] = ()
     log_every_steps: Count = Field(default=10, alias="log_every")
     checkpoint_every_s: Duration = Field(default=60.0, alias="checkpoint_every")
     compile: Truth = False

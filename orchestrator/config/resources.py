@@ -131,6 +131,9 @@ class Profile(Section):
     price: Positive | None = None
 
 
+DEFAULT_PROFILE = Profile()
+
+
 class ProfileRule(Section):
     """Runs that meet every condition given use the profile named; the first rule that fits wins."""
 
@@ -165,7 +168,7 @@ class Resources(Section):
 
     def profile(self, name: str) -> Profile:
         """Return a declared profile, or the plain one of a name that nobody declared."""
-        return self.profiles.get(name) or Profile()
+        return self.profiles.get(name, DEFAULT_PROFILE)
 
 
 class Retry(Section):
@@ -176,8 +179,9 @@ class Retry(Section):
     hang_s: Duration = Field(default=HANG_S, alias="hang")
 
 
-def _read_executor(value: Any) -> str:
+def read_executor(value: Any) -> str:
+    """Read the name of an executor."""
     return choose(value, list(EXECUTORS), "executor")
 
 
-Executor = Annotated[str, BeforeValidator(_read_executor)]
+Executor = Annotated[str, BeforeValidator(read_executor)]

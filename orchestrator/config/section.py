@@ -1,6 +1,7 @@
 """The pydantic base of every section of an experiments.yaml, its value types, and its errors in one line each."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
@@ -83,7 +84,7 @@ def read_limit(value: Any) -> float | None:
 
 def one_of(*valid: str, what: str) -> Callable[[Any], str]:
     """Return a reader that takes one of the `valid` names; `what` names it in its error."""
-    return lambda value: values.choose(value, valid, what)
+    return partial(values.choose, valid=valid, what=what)
 
 
 def describe_kind(value: Any) -> str:

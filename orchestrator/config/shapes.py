@@ -10,7 +10,7 @@ from scalewright.orchestrator.config.section import Positive, Section, Text, rea
 TOKENS_PER_PARAMETER = values.Budget(20.0, "tokens per parameter", "20x")  # Hoffmann et al. 2022, arXiv:2203.15556
 
 
-def _read_head_dim(value: Any) -> int:
+def read_head_dim(value: Any) -> int:
     """Read the width of a head: even, for rotary embeddings turn pairs."""
     head_dim = values.read_positive_count(value)
     if head_dim % 2:
@@ -23,11 +23,12 @@ class ShapeRule(Section):
     (Kaplan et al. 2020, arXiv:2001.08361, figure 5). mlp_ratio: width of the MLP over that of the model."""
 
     aspect: Positive = 64.0
-    head_dim: Annotated[int, BeforeValidator(_read_head_dim)] = 64
+    head_dim: Annotated[int, BeforeValidator(read_head_dim)] = 64
     mlp_ratio: Positive | None = None
 
 
-def _read_steps(value: Any) -> int:
+def read_steps(value: Any) -> int:
+    """Read how many sizes; ValueError below 2."""
     steps = values.read_count(value)
     if steps < 2:
         raise ValueError(f"must be at least 2, not {steps}; for one size write its shape under `sizes`")
@@ -39,7 +40,7 @@ class Ladder(ShapeRule):
 
     first: Positive = Field(alias="from")
     last: Positive = Field(alias="to")
-    steps: Annotated[int, BeforeValidator(_read_steps)]
+    steps: Annotated[int, BeforeValidator(read_steps)]
 
     @property
     def targets(self) -> list[float]:
@@ -60,11 +61,12 @@ def _read_compute(value: Any) -> values.Budget:
     return values.Budget(budget.amount, "FLOPs", name)
 
 
-def _read_computes(value: Any) -> tuple[values.Budget, ...]:
+def read_computes(value: Any) -> tuple[values.Budget, ...]:
+    """Read computes, a list or one."""
     return tuple(_read_compute(item) for item in read_many(value))
 
 
-def _read_centre(value: Any) -> float | values.Budget:
+def read_centre(value: Any) -> float | values.Budget:
     """Read tokens per parameter (`20x`), or a number of parameters."""
     budget = values.read_budget(value)
     if budget.unit == "FLOPs" or budget.text.lower().endswith(("token", "tokens")):
@@ -79,9 +81,9 @@ class IsoFlop(ShapeRule):
     optimum it is instead. span: the largest size over the smallest.
     """
 
-    budgets: Annotated[tuple[values.Budget, ...], BeforeValidator(_read_computes)]
-    sizes: Annotated[int, BeforeValidator(_read_steps)] = 5
+    budgets: Annotated[tuple[values.Budget, ...], BeforeValidator(read_computes)]
+    sizes: Annotated[int, BeforeValidator(read_steps)] = 5
     span: Positive = 10.0
-    centre: Annotated[float | values.Budget, BeforeValidator(_read_centre)] = TOKENS_PER_PARAMETER
+    centre: Annotated[float | values.Budget, BeforeValidator(read_centre)] = TOKENS_PER_PARAMETER
     law: Text | None = None
     method: Text | None = None

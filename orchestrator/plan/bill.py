@@ -127,10 +127,12 @@ def price(
 ) -> Plan:
     """Add times to the runs and collect the warnings."""
     profile = experiment.resources.profile
-    timed = [
-        replace(run, planned=run.planned | {"wall_s": estimate_wall_s(run, profile(run.profile), measured)})
-        for run in runs
-    ]
+    planned: dict[tuple[int, str], dict[str, Any]] = {}  # many runs share one record of planned numbers
+    for run in runs:
+        if (id(run.planned), run.profile) not in planned:
+            wall_s = estimate_wall_s(run, profile(run.profile), measured)
+            planned[id(run.planned), run.profile] = run.planned | {"wall_s": wall_s}
+    timed = [replace(run, planned=planned[id(run.planned), run.profile]) for run in runs]
     n_measured = sum(throughput_key(run, profile(run.profile)) in measured for run in runs)
     known = {run.run_id: states[run.run_id] for run in timed if run.run_id in states}
     return Plan(experiment, tuple(timed), known, tuple(warn(experiment, timed)), n_measured)

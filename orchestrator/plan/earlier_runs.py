@@ -58,7 +58,7 @@ def read_known(study: Study) -> Known:
     with open_existing(study) as database:
         if database is None:
             return Known()
-        runs = frames.runs(database)
+        runs = frames.runs(database, columns=("run_id", "state", "tokens_per_s", "device", *SHAPE_COLUMNS))
     speeds: dict[ThroughputKey, list[float]] = {}
     for row in runs[runs["tokens_per_s"] > 0].to_dict("records"):
         speeds.setdefault(throughput_of_row(row), []).append(float(row["tokens_per_s"]))

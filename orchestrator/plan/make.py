@@ -119,7 +119,9 @@ def plan(experiment: Experiment, manifest: DataManifest, study: Study, *, data_d
     known = read_known(study)
     runs = plan_runs(experiment, manifest, laws=StoredLaws(study))
     if data_dir is not None:
-        runs = [replace(run, settings=run.settings | {"data_dir": str(data_dir.resolve())}) for run in runs]
+        where = {"data_dir": str(data_dir.resolve())}
+        settings = {id(run.settings): run.settings | where for run in runs}  # many runs share one
+        runs = [replace(run, settings=settings[id(run.settings)]) for run in runs]
     priced = price(experiment, runs, states=known.states, measured=known.throughputs)
     facts = Planner(experiment, manifest, StoredLaws(study)).facts
     unmet = [f"{name} matches no point of the grid" for name in unused_selectors(experiment, facts)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil
 from typing import Any, Protocol
 
@@ -156,6 +156,9 @@ class Planner:
         self.data = manifest.identity()
         self.model = lru_cache(maxsize=None)(self.build_model)
         self.counts = lru_cache(maxsize=None)(self._count_model)
+        self.model_record = lru_cache(maxsize=None)(lambda *key: self.model(*key).to_dict())
+        self.planned = lru_cache(maxsize=None)(self._plan_numbers)
+        self.settings = lru_cache(maxsize=None)(partial(run_settings, experiment))
         self.n_params_of = {
             name: self.counts((name, None, experiment.context[0], ()))["n_params_non_embedding"]
             for name in experiment.sizes
@@ -202,23 +205,28 @@ class Planner:
             found["lr"] = self.rate(point, self.methods[point.method], plain["n_params_non_embedding"], n_tokens)[0]
         return found
 
+    def _plan_numbers(self, model_key: tuple[Any, ...], n_tokens: int, batch: int, precision: str) -> dict[str, Any]:
+        """Return the planned numbers of a run; runs that differ in seed or rate share them."""
+        model, counts = self.model(*model_key), self.counts(model_key)
+        return counts | {
+            "flops_total": counts["flops_per_token"] * n_tokens,
+            "n_steps": n_tokens // (batch * model.context),
+            "unique_tokens": min(n_tokens, self.manifest.train.n_windows(model.context) * model.context),
+            "memory_bytes": memory_bytes(model, counts["n_params_total"], batch, precision),
+        }
+
     def plan_point(self, point: Point) -> PlannedRun:
         """Resolve one point to the run it stands for; UserError with a line where it cannot be trained."""
         method, size = self.methods[point.method], self.experiment.sizes[point.size]
         model_key = (point.size, point.method, point.context, _model_overrides(point))
-        model, counts = self.model(*model_key), self.counts(model_key)
+        counts = self.counts(model_key)
         plain = self.counts((point.size, None, point.context, ()))
         n_tokens = self.tokens(point, plain)
         rate, rule = self.rate(point, method, plain["n_params_non_embedding"], n_tokens)
         options = training_options(self.experiment, point, method, size)
         training = training_spec(self.experiment, point, options, n_tokens=n_tokens, lr_peak=rate)
-        spec = RunSpec(model.to_dict(), self.data, training.to_dict())
-        planned = counts | {
-            "flops_total": counts["flops_per_token"] * n_tokens,
-            "n_steps": spec.n_steps,
-            "unique_tokens": min(n_tokens, self.manifest.train.n_windows(point.context) * point.context),
-            "memory_bytes": memory_bytes(model, counts["n_params_total"], point.batch, point.precision),
-        }
+        spec = RunSpec(self.model_record(*model_key), self.data, training.to_dict())
+        planned = self.planned(model_key, n_tokens, point.batch, point.precision)
         check_compute(self.experiment, point, planned["flops_total"])
         self._check_numbers(point, counts["n_params_total"], n_tokens, planned["memory_bytes"])
         label = label_of(point)
@@ -226,7 +234,7 @@ class Planner:
             size=point.size, label=point.method, n_params=counts["n_params_non_embedding"]
         )
         check_run(self.experiment, point, method, training, self.experiment.resources.profile(profile))
-        settings = run_settings(self.experiment, point, n_tokens, profile_name=profile, lr_rule=rule)
+        settings = self.settings(label, point.batch * point.context, n_tokens, profile, rule)
         return PlannedRun(
             spec.run_id,
             spec,
@@ -289,10 +297,9 @@ def label_of(point: Point) -> str:
 
 
 def run_settings(
-    experiment: Experiment, point: Point, n_tokens: int, *, profile_name: str, lr_rule: str
+    experiment: Experiment, label: str, batch_tokens: int, n_tokens: int, profile_name: str, lr_rule: str
 ) -> dict[str, Any]:
     """Return what is recorded of how a run is carried out and never changes its result."""
-    batch_tokens = point.batch * point.context
     evaluation, profile = experiment.evaluation, experiment.resources.profile(profile_name)
     times = [extent.to_tokens(n_tokens, batch_tokens) for extent in evaluation.at]
     if evaluation.every:
@@ -308,6 +315,6 @@ def run_settings(
         threads=profile.threads,
         devices=profile.devices,
         micro_batch_sequences=profile.micro_batch,
-        label=label_of(point),
+        label=label,
         lr_rule=lr_rule,
     ).to_dict()

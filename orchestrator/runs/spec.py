@@ -11,6 +11,7 @@ from scalewright.orchestrator.errors import UserError
 RUN_ID_CHARACTERS = 16
 SHORTEST_PREFIX = 4
 SPEC_FORMAT = 1
+ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class RunSpec:
 
     def canonical(self) -> str:
         """Write the spec as JSON with sorted keys; whole floats stay floats (`1.0`), so types matter."""
-        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+        return ENCODER.encode(self.to_dict())
 
     @property
     def run_id(self) -> str:

@@ -1,5 +1,6 @@
 """What a table offers, help and pages name; what help and pages name exists. A new entry needs no new test."""
 
+import os
 import re
 import subprocess
 import sys
@@ -164,11 +165,20 @@ def test_every_command_on_a_page_exists_with_its_options(page):
         verb = next((verb for n in (2, 1) if (verb := " ".join(words[:n])) in verbs()), None)
         if verb is None:
             groups = {name.split()[0] for name in verbs() if " " in name}
-            assert words[0] in {*groups, "--help"} or not re.fullmatch(r"[a-z-]+", words[0]), f"{page.name}: {words}"
+            own = {*groups, "--help", "--install-completion"}
+            assert words[0] in own or not re.fullmatch(r"[a-z-]+", words[0]), f"{page.name}: {words}"
             continue
         known = {option for parameter in verbs()[verb].params for option in parameter.opts} | {"--help"}
         given = {word for word in words if re.fullmatch(r"--?[a-z][a-z-]*", word)}
         assert given <= known, f"{page.name}: {verb} {sorted(given - known)}"
+
+
+def test_the_shell_completes_verbs_and_options():
+    code = "import sys; sys.argv[0] = 'scalewright'; from scalewright.orchestrator.cli import main; main()"
+    for typed, place, found in (("scalewright figu", 1, "figures"), ("scalewright figures --ch", 2, "--check")):
+        asked = {"_SCALEWRIGHT_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(place)}
+        told = subprocess.run([sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True)
+        assert told.stdout.split() == [found]
 
 
 COINED = re.compile(r"\b(carriers?|lanes?)\b")  # of the code: what architecture.md explains, and nobody else needs

@@ -202,7 +202,7 @@ def _few_sizes(n_sizes: int) -> list[str]:
     if n_sizes < FEWEST_SIZES:
         return [
             "fewer than three sizes: what a method's runs of one size may share, and a gain that depends on size, is"
-            " not in the interval"
+            " hardly in the interval"
         ]
     told = "tell what a method's runs of one size share; where they share much, the interval may be too narrow"
     return [f"few sizes: {n_sizes} {told}"] * (n_sizes <= FEW_SIZES)

@@ -168,8 +168,8 @@ def size_groups(points: Points) -> NDArray[np.intp] | None:
     sizes = points.column("n_params")
     if not np.isfinite(sizes).all():
         return None
-    keys = frame["label"].astype(str) + " " + pd.Series(np.round(np.log(sizes), 6)).astype(str)
-    return np.asarray(pd.factorize(keys)[0], dtype=np.intp)
+    labels, levels = (pd.factorize(values)[0] for values in (frame["label"], np.round(np.log(sizes), 6)))
+    return np.asarray(pd.factorize(labels * len(levels) + levels)[0], dtype=np.intp)
 
 
 def interval_notes(

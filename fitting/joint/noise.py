@@ -22,7 +22,8 @@ COMMON = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # variance of cells and of pairs
 ARM = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
 COMMON_PRIOR = 0.5  # that there is none
 ARM_PRIOR = 0.45  # that no effect of a method at a size exists; the rest is spread over the ratios
-FEWEST_SIZES = 3  # that can carry an effect of each method at each size
+ARM_PRIOR_OF_TWO = 0.75  # the same with two sizes, which hardly tell it from a speed-up
+FEWEST_SIZES = 3  # that tell an effect of each method at each size
 RANK = 1e-9  # of the largest singular value: columns below it are combinations of others
 KEPT = 2e-3  # of the largest weight: noise structures below it are left out
 TRENDS = (-1.4, 0.0, 1.4)  # of a run's log variance, from the middle to an end: scatter differs by 4 between the ends
@@ -53,10 +54,10 @@ class Noise:
 def structures(runs: Runs, *, arms: bool = True) -> tuple[Array, Array]:
     """Return the grid of (cell, pair, arm) ratios, and their prior."""
     paired = COMMON if runs.has_pairs else (0.0,)
-    carried = arms and len(runs.sizes) >= FEWEST_SIZES
-    arm = ARM if carried else (0.0,)
+    arm = ARM if arms and len(runs.sizes) > 1 else (0.0,)
+    none = ARM_PRIOR if len(runs.sizes) >= FEWEST_SIZES else ARM_PRIOR_OF_TWO
     grid = np.array(list(itertools.product(COMMON, paired, arm)))
-    prior = _spike(grid[:, 0], COMMON_PRIOR) * _spike(grid[:, 1], COMMON_PRIOR) * _spike(grid[:, 2], ARM_PRIOR)
+    prior = _spike(grid[:, 0], COMMON_PRIOR) * _spike(grid[:, 1], COMMON_PRIOR) * _spike(grid[:, 2], none)
     return grid, prior
 
 

@@ -110,12 +110,15 @@ def f_test(small: CurveFit, large: CurveFit, n: int, against: str = "") -> Test:
 def shift_interval(runs: Runs, fit: CurveFit, noise: Noise, k: int, level: float) -> Interval:
     """Profile one shift: at each value all else is solved again, under every noise structure; then average.
 
-    The signed root of each profile is a t on n - p degrees of freedom; the mixture of these is inverted.
+    The signed root of each profile is a t on n - p degrees of freedom; the mixture of these is inverted. The interval
+    holds the plain least squares too: where speed-ups differ much by size, what a size shares would stand for them.
     """
     grid = _grid(runs, fit, noise, k)
     score = _scores(runs, fit, noise, k, grid)
     ends = [float(stats.norm.ppf(q)) for q in (0.5, 0.5 - level / 2, 0.5 + level / 2)]
     value, low, high = np.array([np.interp(end, score, grid) for end in ends]).tolist()
+    plain = float(fit.shift[k])
+    low, high = min(low, plain), max(high, plain)
     return Interval(value, low if score[0] < ends[1] else -math.inf, high if score[-1] > ends[2] else math.inf)
 
 
@@ -162,7 +165,10 @@ def _scores(runs: Runs, fit: CurveFit, noise: Noise, k: int, grid: Array) -> Arr
 
 
 def robust_factor(runs: Runs, fit: CurveFit, noise: Noise, k: int) -> float:
-    """How much larger the jackknife over cells finds the standard error of a shift than the model does; at least 1."""
+    """How much larger the standard error of a shift is than the model has it: halfway to the jackknife over cells.
+
+    At least 1. Halfway, since the jackknife of a dozen cells is itself uncertain (its coverage: docs/fitting.md).
+    """
     whiten = np.linalg.cholesky(noise.inverses[noise.typical]).T
     x = whiten @ jacobian(runs, fit)
     x = x / (np.linalg.norm(x, axis=0) + 1e-300)
@@ -179,7 +185,7 @@ def robust_factor(runs: Runs, fit: CurveFit, noise: Noise, k: int) -> float:
         squares += float(bread[at] @ x[own].T @ np.linalg.pinv(kept, rcond=1e-6) @ e[own]) ** 2
     model = bread[at, at] * float(e @ e) / noise.df
     share = (len(groups) - 1) / len(groups)
-    return max(1.0, math.sqrt(share * squares / model)) if model > 0 else 1.0
+    return (1 + max(1.0, math.sqrt(share * squares / model))) / 2 if model > 0 else 1.0
 
 
 def _lowest(squares: Array, grid: Array) -> tuple[Array, Array]:

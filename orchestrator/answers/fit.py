@@ -8,6 +8,7 @@ from scalewright.fitting.words import counted
 from scalewright.orchestrator.analysis.fits import LOSSES, PAST, FitRequest, Fitted, fit_as_asked, optima, together_json
 from scalewright.orchestrator.answers.answer import Answer, show_table
 from scalewright.orchestrator.answers.optimum import at_table
+from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.report.format import number
 from scalewright.orchestrator.report.html import Table
 from scalewright.orchestrator.report.page_store import Page
@@ -79,12 +80,18 @@ def print_trust(
 
     Laws that are read off isoFLOP curves have no such fit to show.
     """
+    from scalewright.fitting.choices import APPROACHES
     from scalewright.fitting.laws import LAWS
     from scalewright.orchestrator.analysis.fits import read_runs
     from scalewright.orchestrator.answers.answer import merge, show
     from scalewright.orchestrator.answers.trust import TRUST, profile_answer
     from scalewright.orchestrator.report.page import figures_dir
 
+    asks_of_law = ["profile"] * bool(profile) + [name for name in wanted if name != "approaches"]
+    if request.law in APPROACHES and asks_of_law:
+        raise UserError(
+            f"--{asks_of_law[0]}: {request.law} is no law; valid with --{asks_of_law[0]}: {', '.join(LAWS)}"
+        )
     runs = read_runs(asked.study, asked.experiment, request.holdout, request.loss)
     fits = fit_as_asked(asked.study, asked.experiment, request) if request.law in LAWS else ()
     answers = {name: TRUST[name](runs, request) for name in wanted}

@@ -19,7 +19,7 @@ LEVEL = Annotated[float, typer.Option(help="Level of the intervals.", min=0.5, m
 
 def register(app: typer.Typer) -> None:
     """Add this family's verbs to the command."""
-    for verb in (fit, compare, hyper, design, forecast, advise, figures, report):
+    for verb in (fit, compare, hyper, design, forecast, advise, figures, report, papers):
         app.command(verb.__name__, cls=NamingCommand)(verb)
 
 
@@ -283,3 +283,26 @@ def report(
     for path in (page.path, *pasted):
         print(path)
     print("open it in a browser; its pictures are in the page itself", file=sys.stderr)
+
+
+def papers(
+    paper: Annotated[str | None, typer.Argument(help="Only this one, by its name: anGPT.")] = None,
+    as_json: JSON = False,
+) -> None:
+    """Show what the papers report of these methods, with its source. Example: scalewright papers GPAS"""
+    from scalewright.orchestrator.errors import UserError
+    from scalewright.orchestrator.report.papers import DIFFERENCES, NOTE, paper_results
+    from scalewright.orchestrator.report.tables import print_json, print_rows
+
+    chosen = [name for name in DIFFERENCES if paper is None or name.lower() == paper.lower()]
+    if not chosen:
+        raise UserError(f"no results of {paper!r}; recorded: {', '.join(DIFFERENCES)}")
+    of_paper = {name: [row for row in paper_results() if row["paper"].startswith(f"{name},")] for name in chosen}
+    if as_json:
+        print_json([row for rows in of_paper.values() for row in rows])
+        return
+    print(f"{NOTE}\n")
+    for name, rows in of_paper.items():
+        shown = [{key: value for key, value in row.items() if key != "paper"} for row in rows]
+        print_rows(shown, title=rows[0]["paper"])
+        print(f"  {DIFFERENCES[name]}\n")

@@ -111,7 +111,7 @@ def test_new_run_bands_hold_new_runs_as_often_as_they_say():
 
 @pytest.mark.parametrize("n_points", [1, 3, 5])
 def test_too_few_points_are_refused_with_the_number_needed(n_points):
-    with pytest.raises(FittingError, match=f"needs 6 points or more, got {n_points}"):
+    with pytest.raises(FittingError, match=f"has 5 parameters and needs 6 points or more, got {n_points}"):
         fit(grid(3, 3).iloc[:n_points])
 
 

@@ -19,6 +19,7 @@ from scalewright.fitting.curve import loss_curve
 from scalewright.fitting.fit import FITTING_VERSION, fit
 from scalewright.fitting.forecast import forecast
 from scalewright.fitting.frame import PointRules, check_points
+from scalewright.fitting.frontier import exponents, frontier
 from scalewright.fitting.multiplier import sharing_test
 from scalewright.fitting.objectives import OBJECTIVES
 from scalewright.fitting.optimum import fit_optimum
@@ -156,6 +157,11 @@ def test_a_bootstrap_draws_coefficients_as_logs():
     column = draws.draws[:, draws.names.index("E")]
     floor = draws.parameter("E")
     assert (floor.low, floor.high) == pytest.approx(tuple(np.exp(np.quantile(column, [0.1, 0.9]))))
+    derived, best = draws.derived(result, (3e21,)), frontier(result, 3e21)
+    for name, band in (("N*", best.n_params), ("D*", best.n_tokens), ("L*", best.loss_nats)):
+        assert derived[f"{name} at 3e+21"].value == pytest.approx(float(band.value[0]), rel=1e-9)
+    for name, one in exponents(result).items():
+        assert derived[name].value == pytest.approx(one.value, rel=1e-9)
 
 
 def test_a_curve_tells_where_it_reaches_a_loss_and_how_surely():

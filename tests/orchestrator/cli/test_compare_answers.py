@@ -92,6 +92,9 @@ def test_a_multiplier_read_past_the_baselines_runs_says_how_far_in_text_and_json
     new = (1.8, 480, 0.38, 2080, 0.37)
     page, told = compared("label,n_params,n_tokens,loss", law_rows(new))
     assert not told["sharing"]["shared"]
+    (tokens,) = [one for one in told["pooled"] if (one["unit"], one["scope"]) == ("tokens", "pooled")]
+    assert tokens["high"] > 2  # 2 to 32 by size: no one number, and none below 1
+    assert "slower" not in page and "the speed-up differs by size" in page
     compute = [one for one in told["multipliers"] if one["kind"] == "compute"]
     dearest = max(6 * n * d for _, n, d, _ in law_rows(new))
     last = compute[-1]

@@ -176,3 +176,9 @@ def test_twenty_runs_of_the_law_asked_for_are_no_ground_for_another(fit):
     scatter = np.exp(0.01 * np.random.default_rng(0).normal(size=20))
     page, told = fit("--law", "chinchilla", rows=list(zip(n, d, loss_at(n, d) * scatter, strict=True)))
     assert told["advice"] is None and "advice" not in page
+
+
+def test_a_bootstrap_of_an_approach_that_is_no_law_says_so(fit, say):
+    fit("--law", "pure-power")
+    code, _, err = say("fit", "known", "--law", "isoflop", "--bootstrap", "20")
+    assert code == 1 and "--bootstrap: isoflop is no law; valid with --bootstrap: chinchilla" in err

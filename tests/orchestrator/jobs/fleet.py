@@ -24,7 +24,8 @@ def planned_run(seed, **planned):
         MODEL, {"fingerprint": "f"}, training | {"optimizer": {"name": "adamw"}, "schedule": {"name": "cosine"}}
     )
     numbers = {"wall_s": 1.0 + seed, "flops_total": 1e9} | planned
-    return PlannedRun(spec.run_id, spec, {"data_dir": "/nowhere"}, numbers, "pre-ln", "s", "4k", "g", False, "default")
+    names = ("pre-ln", "pre-ln")
+    return PlannedRun(spec.run_id, spec, {"data_dir": "/nowhere"}, numbers, *names, "s", "4k", "g", False, "default")
 
 
 def record(database, runs):

@@ -199,7 +199,7 @@ def read_advice(path: Path) -> Advice:
 
 
 def submitted_for(study: Study, experiment: str, words: str, unit: str) -> list[Advice]:
-    """Return the choices that were submitted for a question of an experiment, by its words, with costs in this unit; oldest first."""
+    """Return the choices that were submitted for a question, by its words, with costs in this unit; oldest first."""
     found = [read(path, Advice) for path in sorted(_advice_dir(study).glob("*.json"))]
     made = [one for one in found if isinstance(one, Advice) and one.submitted]
     return [one for one in made if (one.experiment, one.words, one.unit) == (experiment, words, unit)]

@@ -198,6 +198,13 @@ def read_advice(path: Path) -> Advice:
     return require(path, Advice)
 
 
+def submitted_for(study: Study, experiment: str, words: str, unit: str) -> list[Advice]:
+    """Return the choices that were submitted for a question, by its words, with costs in this unit; oldest first."""
+    found = [read(path, Advice) for path in sorted(_advice_dir(study).glob("*.json"))]
+    made = [one for one in found if isinstance(one, Advice) and one.submitted]
+    return [one for one in made if (one.experiment, one.words, one.unit) == (experiment, words, unit)]
+
+
 def advised_words(study: Study, experiment: str, runs: "pd.DataFrame") -> str:
     """Say how runs that have ended were chosen, where `advise --submit` chose them; nothing where it chose none."""
     found = [read(path, Advice) for path in sorted(_advice_dir(study).glob("*.json"))]

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -197,19 +197,25 @@ def advise(
     level: LEVEL = 0.95,
     seed: Annotated[int, typer.Option(help="Of the fits that a choice begins with.", min=0)] = 0,
     submit: Annotated[bool, typer.Option("--submit", help="Start exactly these runs.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Submit, wait, choose again, until narrow enough or the budget is spent.")
+    ] = False,
     executor: Annotated[str | None, typer.Option(help="With --submit: {executors}; by default the file's.")] = None,
     payload: Annotated[str, typer.Option(hidden=True)] = "train",
     replay: Annotated[Path | None, typer.Option(help="Do a choice again from its file in advice/.")] = None,
     as_json: JSON = False,
 ) -> None:
     """Choose planned runs that tell most for their cost. Example: scalewright advise --question "angpt over gpt+" """
-    from scalewright.orchestrator.cli.advising import print_advice, print_replay
+    from scalewright.orchestrator.cli.advising import follow_advice, print_advice, print_replay
 
     if replay is not None:
         print_replay(replay, as_json=as_json)
         return
     start = {"executor": executor, "payload": payload} if submit else None
-    options = {"budget": budget, "n_batch": batch, "to_within": to_within, "level": level, "seed": seed}
+    options: dict[str, Any] = {"budget": budget, "n_batch": batch, "to_within": to_within, "level": level, "seed": seed}
+    if follow:
+        follow_advice(place, question, options, start={"executor": executor, "payload": payload})
+        return
     print_advice(place, question, options, start=start, as_json=as_json)
 
 

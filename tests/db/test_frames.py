@@ -208,6 +208,7 @@ def test_an_ambiguous_prefix_lists_the_candidates(db):
 def test_records_are_python_values(filled):
     row = frames.records(frames.runs(filled[0], state="running"))[0]
     assert row["parent_run_id"] is None and math.isnan(row["loss_nats"]) and type(row["width"]) is int
+    assert (row["state"], row["experiment"]) == ("running", "demo")
 
 
 def test_a_copy_has_the_same_content_in_either_direction(filled, tmp_path, second_postgresql):

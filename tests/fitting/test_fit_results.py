@@ -11,7 +11,7 @@ from planted_laws import TRUE_SPEEDUP, chinchilla, grid, small_study
 
 from scalewright.fitting.bootstrap import bootstrap
 from scalewright.fitting.errors import FittingError
-from scalewright.fitting.fit import fit
+from scalewright.fitting.fit import check_design, fit
 from scalewright.fitting.frame import check_points
 from scalewright.fitting.frontier import exponents, frontier
 from scalewright.fitting.laws import LAWS
@@ -115,9 +115,11 @@ def test_too_few_points_are_refused_with_the_number_needed(n_points):
         fit(grid(3, 3).iloc[:n_points])
 
 
-def test_two_sizes_are_too_few_for_an_exponent_of_size():
+@pytest.mark.parametrize("law", ["chinchilla", "kaplan"])
+def test_two_sizes_are_too_few_for_an_exponent_of_size_and_three_are_not(law):
     with pytest.raises(FittingError, match="3 levels of n_params or more, got 2"):
-        fit(grid(2, 6))
+        fit(grid(2, 6), law)
+    check_design(check_points(grid(3, 3)), LAWS[law])
 
 
 @pytest.mark.parametrize("kwargs", [{"law": "chinchila"}, {"objective": "hubr"}, {"delta": -1.0}])

@@ -76,6 +76,7 @@ def test_a_refused_budget_is_listed_and_the_others_are_used():
     assert result.warnings == ("no usable optimum at 1 of 4 computes",)
     assert "refused at 1e+18 FLOPs: 3 sizes, needs 4" in result.summary()
     assert json.loads(json.dumps(result.to_record(), allow_nan=False))["law"] == "isoflop"
+    assert result.to_record()["format"] == 1
 
 
 def test_the_envelope_keeps_only_runs_that_no_cheaper_run_beats():

@@ -18,7 +18,7 @@ from scalewright.models.methods.angpt import factors
 from scalewright.models.options import resolve_options
 from scalewright.models.spec import ModelSpec
 from scalewright.models.transformer import Transformer
-from scalewright.models.wiring import Shape
+from scalewright.models.wiring import Scale, Shape
 
 SHAPE = {"width": 16, "depth": 4, "heads": 2, "vocab_size": 19, "context": 12}
 TRUNK = ["pre-ln", "lns", "sandwich-ln"]
@@ -278,3 +278,12 @@ def fold_free(model):
     plain = Transformer(replace(model.spec, gate="none", gate_options={}))
     plain.load_state_dict({n: v for n, v in model.state_dict().items() if not n.startswith("gates.")})
     return plain
+
+
+def test_a_scale_counts_what_it_learns():
+    scale = Scale(1.0, 0.5)
+    assert [one.n_values(7) for one in (scale, replace(scale, shape="scalar"), replace(scale, learned=False))] == [
+        7,
+        1,
+        0,
+    ]

@@ -138,3 +138,32 @@ def test_laws_can_be_asked_too(say, study, question):
     told = json.loads(say("advise", "--question", question, "--budget", "20h", "--json")[1])
     assert len(told["chosen"]) == 4 and {one["label"] for one in told["chosen"]} == {"gpt+"}
     assert told["chosen"][-1]["half"] < told["half"] and told["unit"] == "hours"
+
+
+FOLLOW = ("--batch", "4", "--follow", "--executor", "debug", "--payload", "debug")
+
+
+def test_follow_goes_on_until_the_budget_is_spent_and_the_same_command_counts_it(say, study, tmp_path):
+    study(lambda run: run.spec.training["seed"] == 0)
+    first = json.loads(say(*ASKED, "--batch", "4", "--json")[1])
+    budget = f"{1.5 * first['total_cost']!r}"
+    code, out, err = say(*ASKED, "--budget", budget, *FOLLOW)
+    assert code == 0 and "budget is spent" in err
+    made = [json.loads(path.read_text()) for path in sorted((tmp_path / "advice").glob("*.json"))]
+    bought = [one["run_id"] for each in made if each["submitted"] for one in each["chosen"]]
+    costs = {row["run_id"]: row["cost"] for each in reversed(made) for row in each["runs"] if row["cost"]}
+    assert len(set(bought)) == len(bought) >= 4
+    assert sum(costs[run] for run in bought) <= float(budget)
+    ended = json.loads(say("runs", "experiments.yaml", "--where", "state == 'completed' and seed > 0", "--json")[1])
+    assert {run["run_id"] for run in ended} == set(bought)
+    code, _, err = say(*ASKED, "--budget", budget, *FOLLOW)
+    assert code == 0 and "budget is spent" in err
+    again = json.loads(say("runs", "experiments.yaml", "--where", "state == 'completed' and seed > 0", "--json")[1])
+    assert len(again) == len(bought)
+
+
+def test_follow_says_that_the_interval_is_narrow_and_asks_for_an_end(say, study):
+    study(lambda run: run.spec.training["seed"] < 3)
+    code, _, err = say(*ASKED, "--to-within", "0.9", *FOLLOW)
+    assert code == 0 and "the interval is as narrow as asked, after 0 choices" in err
+    assert "--follow needs an end: --to-within or --budget" in say(*ASKED, *FOLLOW)[2]

@@ -178,7 +178,7 @@ BASE = {
 
 @pytest.mark.parametrize("block", yaml_blocks())
 def test_every_example_in_the_reference_is_good(block):
-    written = parse_yaml(block, "docs").value
+    written = parse_yaml(block, "docs").value or {}
     rest = [f"{key}: {value}\n" for key, value in BASE.items() if key not in written]
     read_experiment(block + "".join(rest))
 

@@ -1,8 +1,10 @@
 """experiments.yaml -> Plan, with the data prepared and the database asked; and the plan -> database. No torch."""
 
+import gc
 import hashlib
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -149,6 +151,19 @@ def _repeated_data(runs: list[PlannedRun], manifest: DataManifest) -> Iterator[s
         )
 
 
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Hold off the garbage collector: a plan's records all live to its end, and it walks them again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@_without_collections()
 def plan_file(path: str | Path, *, progress: Progress | None = None) -> tuple[Plan, Study]:
     """Load, prepare the data and plan what comes now: what `plan`, `submit` and `demo` begin with.
 
@@ -162,6 +177,7 @@ def plan_file(path: str | Path, *, progress: Progress | None = None) -> tuple[Pl
     return replace(made, warnings=(*skipped_files(experiment), *made.warnings)), study
 
 
+@_without_collections()
 def record(plan: Plan, study: Study) -> "PlanReceipt":
     """Write the experiment and its runs into the study's database; runs that exist are shared, not doubled."""
     from scalewright.db.engine import open_database

@@ -86,7 +86,7 @@ def entering(runs: "pd.DataFrame", experiment: str) -> "Points":
     from scalewright.fitting.hyper import best_of_sweeps
 
     require_ended(runs, experiment)
-    return _mark_frontier(_name_sizes(best_of_sweeps(check_points(runs, PointRules()))))
+    return mark_frontier(_name_sizes(best_of_sweeps(check_points(runs, PointRules()))))
 
 
 def _logged_curves(database: "Database", run_ids: Sequence[str]) -> "pd.DataFrame | None":
@@ -132,7 +132,7 @@ def _name_sizes(points: "Points") -> "Points":
     return replace(points, frame=points.frame.assign(size=[short(float(key)) for key in size_keys(points.frame)]))
 
 
-def _mark_frontier(points: "Points") -> "Points":
+def mark_frontier(points: "Points") -> "Points":
     """Say of each run whether it is on its label's frontier: no run of the label with as little compute did as well."""
     from scalewright.fitting.optimum import pareto
 

@@ -12,11 +12,11 @@ from scalewright.fitting.hyper import best_of_sweeps
 from scalewright.orchestrator.analysis.analyze import (
     Analysis,
     analyze_frame,
-    mark_frontier,
     seeds_in_words,
     usual_pairs,
 )
 from scalewright.orchestrator.analysis.comparisons import read_pair
+from scalewright.orchestrator.analysis.inputs import mark_frontier
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.report.comparison_tables import (
     UNCLEAR,
@@ -173,7 +173,7 @@ def test_runs_that_differ_in_more_than_their_seed_are_said_to_be_pooled():
 def test_throughput_of_different_machines_is_not_compared_in_silence():
     runs = frame()
     runs.loc[runs["label"] == "angpt", "threads"] = 2
-    assert "different machines (cpu with 1 threads and cpu with 2 threads)" in told(runs)
+    assert "different machines (cpu with 1 thread and cpu with 2 threads)" in told(runs)
 
 
 def test_too_few_optimiser_steps_are_said():

@@ -137,7 +137,7 @@ def test_tags_and_notes(ids, say):
 def test_import_and_its_refusals(ids, say, tmp_path):
     (tmp_path / "points.csv").write_text("N,D,L\n1000,2000,3.0\nx,1,1\n")
     code, out, err = say("import", "points.csv", "--as", "theirs", "--columns", "n_params=N,n_tokens=D,loss=L")
-    assert code == 3 and "1 new runs" in out and "line 3: N is 'x', expected a number" in err
+    assert code == 3 and "1 new run," in out and "line 3: N is 'x', expected a number" in err
     assert [row["label"] for row in json.loads(say("runs", "theirs", "--json")[1])] == ["imported"]
 
 

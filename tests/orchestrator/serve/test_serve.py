@@ -108,12 +108,15 @@ def test_another_address_asks_for_the_token_once_and_then_by_cookie(database):
 def served(study):
     """The address of a page as the command serves it; ended by Ctrl-C."""
     program = [sys.executable, "-m", "scalewright", "serve", "experiments.yaml", "--port", "0"]
-    with subprocess.Popen(
-        program, cwd=study.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        yield process.stdout.readline().strip()
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}  # a shell's background job is deaf
+    with subprocess.Popen(program, cwd=study.root, **pipes, **heard) as process:
+        try:
+            yield process.stdout.readline().strip()
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 0
     assert said == "Ctrl-C ends it; jobs go on without it\n"
 

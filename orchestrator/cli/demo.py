@@ -21,6 +21,7 @@ def run_demo(file: Path) -> int:
     Ctrl-C asks the jobs to stop at a checkpoint; the same command goes on from there.
     """
     from scalewright.orchestrator.cli.actions import plan_now
+    from scalewright.orchestrator.config.load import load_experiment
 
     began = time.monotonic()
     plan, study = plan_now(file)
@@ -29,6 +30,8 @@ def run_demo(file: Path) -> int:
         while (then := plan_now(file)[0]).experiment.name != plan.experiment.name:  # the sweep has ended: the grid
             plan = then
             train(plan, study)
+        if plan.experiment.name != load_experiment(file).name:
+            raise Partial("the sweep is not over, and the grid waits for it: see `scalewright status --runs`")
     except KeyboardInterrupt:
         return pause(study)
     report(plan, study)

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.serve import LOOPBACK
 
 PACKAGES = ("flask", "plotly")
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def register(app: typer.Typer) -> None:

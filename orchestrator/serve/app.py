@@ -16,10 +16,11 @@ from flask import Flask, Response, abort, jsonify, request
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from scalewright.db.engine import Database
-from scalewright.orchestrator.serve import state
+from scalewright.db.errors import DbError
+from scalewright.orchestrator.errors import UserError
+from scalewright.orchestrator.serve import LOOPBACK, state
 
 ASSETS = Path(__file__).parent / "assets"
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 KINDS = {"live.js": "text/javascript", "live.css": "text/css"}
 PLOTLY_S = 3600  # that a browser keeps the plotting library
 COOKIE = "scalewright-token"
@@ -81,6 +82,11 @@ def make_app(
         if token is not None and request.args.get("token") and response.status_code < 400:
             response.set_cookie(COOKIE, token, httponly=True, samesite="Strict")
         return response
+
+    @app.errorhandler(DbError)
+    @app.errorhandler(UserError)
+    def refuse(error: Exception) -> tuple[str, int]:
+        return f"{error}\n", 503
 
     def ask(part: str, read: Callable[[Database, str], Any]) -> Response:
         name = request.args.get("experiment", "")

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from scalewright.orchestrator.cli import run
+from scalewright.orchestrator.plan.bill import CHECKPOINTS
+from scalewright.orchestrator.train.checkpoint import KEPT
 
 GRID = """\
 experiment: verbs
@@ -169,6 +171,7 @@ def test_the_demo_brings_its_own_grid_where_there_is_none(tmp_path, monkeypatch,
 
 
 def test_the_bill_has_gpu_hours_their_price_and_disk_and_a_limit_stops_it(folder, capsys):
+    assert CHECKPOINTS == KEPT
     profiles = """
 resources:
   profiles:

@@ -11,6 +11,7 @@ import pytest
 from tiny_study import write_study
 
 from scalewright.orchestrator.analysis.tuning import read_sweep
+from scalewright.orchestrator.cli import demo
 from scalewright.orchestrator.runs.journal import Journal
 
 YAML = """
@@ -178,3 +179,10 @@ def test_a_sweep_says_what_it_tried_where_and_at_which_cost():
     assert (found.n_runs, found.flops) == (16, 8 * 6e6 * (1e4 + 1e6))
     assert found.rate("a", "s", 1e4) == pytest.approx(0.02, rel=0.01)
     assert found.rate("a", "m", 1e5) == pytest.approx(0.02 / math.sqrt(2), rel=0.01)  # half way in log N
+
+
+def test_a_demo_whose_sweep_does_not_end_reports_no_sweep_as_if_it_were_the_grid(study, say, monkeypatch):
+    monkeypatch.setattr(demo, "train", lambda plan, of: None)
+    code, out, err = say("demo", "experiments.yaml")
+    assert code == 3 and "the sweep is not over" in err
+    assert not (study / "figures").exists()

@@ -14,6 +14,7 @@ import pytest
 
 from scalewright.db import frames
 from scalewright.db.engine import open_database
+from scalewright.db.errors import DbError
 from scalewright.orchestrator.cli import run
 from scalewright.orchestrator.serve.app import make_app, plotly
 from scalewright.orchestrator.study import Study
@@ -86,6 +87,15 @@ def test_nothing_can_be_changed_and_what_is_not_there_is_said(page, study):
     assert page.get("/assets/../app.py").status_code == 404
     assert page.delete("/").status_code == 405
     assert Path(study.database).read_bytes() == before
+
+
+def test_a_database_that_does_not_answer_is_one_line_and_no_traceback(database, caplog):
+    def refuse():
+        raise DbError("the database is locked by another command")
+
+    answer = make_app(database, chosen=None, refresh=refuse).test_client().get("/api/progress?experiment=tiny")
+    assert (answer.status_code, answer.get_data(as_text=True)) == (503, "the database is locked by another command\n")
+    assert "Traceback" not in caplog.text and not caplog.records
 
 
 def test_a_site_that_names_itself_as_this_machine_gets_nothing(page):

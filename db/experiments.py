@@ -56,15 +56,15 @@ def linked(connection: Connection, experiment_id: int) -> Sequence[Any]:
 
 
 def rename_experiment(db: Database, old: str, new: str) -> None:
-    """Give an experiment another name, with its fits and figures; raises DbError for a name that is taken."""
+    """Give an experiment another name, with its fits; raises DbError for a name that is taken."""
     with db.write() as connection:
         number = experiment_numbers(connection, old)[0]
         if connection.execute(select(schema.experiments).where(schema.experiments.c.name == new)).first():
             raise DbError(f"experiment {new!r} exists already")
         mine = schema.experiments.c.experiment_id == number
         connection.execute(update(schema.experiments).where(mine).values(name=new))
-        for table in (schema.fits, schema.figures):
-            connection.execute(update(table).where(table.c.experiment == old).values(experiment=new))
+        fits = schema.fits
+        connection.execute(update(fits).where(fits.c.experiment == old).values(experiment=new))
 
 
 def contents_of(db: Database, name: str) -> Contents:
@@ -87,7 +87,7 @@ def _shared_runs(connection: Connection, experiment_id: int) -> set[int]:
 
 
 def remove_experiment(db: Database, name: str, run_ids: Sequence[str]) -> None:
-    """Remove an experiment with its revisions, fits and figures, and the runs `run_ids`; events stay."""
+    """Remove an experiment with its revisions and fits, and the runs `run_ids`; events stay."""
     with db.write() as connection:
         number = experiment_numbers(connection, name)[0]
         links, revisions = schema.experiment_runs, schema.experiment_revisions
@@ -96,15 +96,11 @@ def remove_experiment(db: Database, name: str, run_ids: Sequence[str]) -> None:
         connection.execute(update(known).where(known.c.experiment_id == number).values(revision_id=None))
         connection.execute(delete(revisions).where(revisions.c.experiment_id == number))
         connection.execute(delete(known).where(known.c.experiment_id == number))
-        _remove_with_members(connection, schema.fits, schema.fit_runs, "fit_id", name)
-        _remove_with_members(connection, schema.figures, schema.figure_inputs, "figure_id", name)
+        fits, members = schema.fits, schema.fit_runs
+        mine = select(fits.c.fit_id).where(fits.c.experiment == name)
+        connection.execute(delete(members).where(members.c.fit_id.in_(mine)))
+        connection.execute(delete(fits).where(fits.c.experiment == name))
         remove_runs(connection, run_ids)
-
-
-def _remove_with_members(connection: Connection, table: Any, members: Any, key: str, experiment: str) -> None:
-    ids = select(table.c[key]).where(table.c.experiment == experiment)
-    connection.execute(delete(members).where(members.c[key].in_(ids)))
-    connection.execute(delete(table).where(table.c.experiment == experiment))
 
 
 def remove_runs(connection: Connection, run_ids: Sequence[str]) -> None:

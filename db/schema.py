@@ -10,8 +10,6 @@ from pathlib import Path
 from scalewright.db.columns import METADATA
 from scalewright.db.tables_kept import (
     events,
-    figure_inputs,
-    figures,
     fit_runs,
     fits,
     leases,
@@ -49,8 +47,6 @@ __all__ = [
     "experiment_revisions",
     "experiment_runs",
     "experiments",
-    "figure_inputs",
-    "figures",
     "fit_runs",
     "fits",
     "ingest_errors",

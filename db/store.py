@@ -1,4 +1,4 @@
-"""What people and verbs write: plans, claims, states, fits, figures, tags and notes. Each function is one transaction.
+"""What people and verbs write: plans, claims, states, fits, tags and notes. Each function is one transaction.
 
 What jobs measured is written by scalewright.db.ingest alone.
 """
@@ -244,24 +244,3 @@ def record_fit(
         upsert(connection, schema.fits, [row], ["fit_id"], change=())
         upsert(connection, schema.fit_runs, list(members.values()), ["fit_id", "run_id"], change=("entered", "reason"))
     return fit_id
-
-
-def record_figure(
-    db: Database,
-    name: str,
-    path: str,
-    inputs: Sequence[tuple[str, str]] = (),
-    *,
-    experiment: str | None = None,
-    content_hash: str | None = None,
-) -> str:
-    """Store that a figure was drawn from `inputs`: pairs of frame, fit or run, and a name or id. Returns its id."""
-    content = to_json({"name": name, "experiment": experiment, "inputs": sorted(map(list, inputs))})
-    figure_id = hashlib.sha256(content.encode()).hexdigest()[:12]
-    named = {"figure_id": figure_id, "name": name, "experiment": experiment, "path": str(path)}
-    row = {**named, "content_hash": content_hash, "created_at": time.time()}
-    rows = [{"figure_id": figure_id, "kind": kind, "reference": reference} for kind, reference in inputs]
-    with suppress(CannotWrite), db.write() as connection:
-        upsert(connection, schema.figures, [row], ["figure_id"], change=("path", "content_hash", "created_at"))
-        upsert(connection, schema.figure_inputs, rows, ["figure_id", "kind", "reference"], change=())
-    return figure_id

@@ -1,4 +1,4 @@
-"""Tables of what is known only here: state changes, fits, figures, tags, notes, and who may write."""
+"""Tables of what is known only here: state changes, fits, tags, notes, and who may write."""
 
 from sqlalchemy import Boolean, Double, Index, Integer, Table, Text
 
@@ -41,27 +41,6 @@ fit_runs = Table(
     must("entered", Boolean, "whether the run entered the fit"),
     may("reason", Text, "why it was left out"),
     comment="which runs entered a fit, and why others did not",
-)
-
-figures = Table(
-    "figures",
-    METADATA,
-    must("figure_id", Text, "first 12 hex digits of the SHA-256 of name, experiment and inputs", primary=True),
-    must("name", Text, "name of the figure"),
-    may("experiment", Text, "name of the experiment"),
-    must("path", Text, "file that was written"),
-    may("content_hash", Text, "SHA-256 of the file, hex"),
-    must("created_at", Double, "s since 1970, UTC"),
-    comment="figures as drawn last",
-)
-
-figure_inputs = Table(
-    "figure_inputs",
-    METADATA,
-    refers("figure_id", Text, "figures.figure_id", "the figure", primary=True),
-    must("kind", Text, "frame, fit or run", primary=True),
-    must("reference", Text, "what it was drawn from", primary=True),
-    comment="what a figure was drawn from",
 )
 
 tags = Table(

@@ -5,6 +5,7 @@ import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
@@ -12,6 +13,9 @@ from scalewright.db.engine import Database, connect, explained, schema_version_o
 from scalewright.db.errors import DbError
 from scalewright.db.schema import SCHEMA_VERSION
 from scalewright.db.views import create_views, drop_views
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -50,13 +54,19 @@ def upgrade(url_or_path: str | Path) -> UpgradeReceipt:
 def migrate(connection: Connection, target: str = "head") -> None:
     """Apply migrations up to `target` within the caller's transaction."""
     from alembic import command
+
+    command.upgrade(alembic_config(connection), target)
+
+
+def alembic_config(connection: Connection) -> "Config":
+    """Tell Alembic where the migrations are and on which connection to apply them."""
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
-    command.upgrade(config, target)
+    return config
 
 
 def backup(db: Database, target: Path | None = None) -> Path:

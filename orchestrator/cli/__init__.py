@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from scalewright.orchestrator.cli import analysing, experiments, inspecting, planning, reading, running, serving
+from scalewright.orchestrator.cli.verbs import Verbs
 from scalewright.orchestrator.errors import Partial
 from scalewright.orchestrator.talk import say
 
@@ -18,9 +18,9 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    cls=Verbs,
+    callback=lambda: None,
 )
-for family in (planning, running, reading, serving, analysing, inspecting, experiments):
-    family.register(app)
 
 DONE, USER_ERROR, USAGE, PARTIAL, INTERRUPTED = 0, 1, 2, 3, 130
 SPELL = "scalewright-spell"

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scalewright.orchestrator.cli.names import NamingCommand
 from scalewright.orchestrator.cli.reading import PLACE
 
 if TYPE_CHECKING:
@@ -15,12 +14,6 @@ if TYPE_CHECKING:
 
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 LEVEL = Annotated[float, typer.Option(help="Level of the intervals.", min=0.5, max=0.999)]
-
-
-def register(app: typer.Typer) -> None:
-    """Add this family's verbs to the command."""
-    for verb in (fit, compare, hyper, design, forecast, advise, figures, report, papers):
-        app.command(verb.__name__, cls=NamingCommand)(verb)
 
 
 def fit(

@@ -21,16 +21,6 @@ YES = Annotated[bool, typer.Option("--yes", help="Do it; without it, only what w
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add `experiment` and its verbs to the command."""
-    group = typer.Typer(
-        help="List, rename, archive and remove experiments.", no_args_is_help=True, rich_markup_mode=None
-    )
-    for verb in (ls, rename, archive, rm, tidy):
-        group.command(verb.__name__)(verb)
-    app.add_typer(group, name="experiment")
-
-
 def _here() -> "tuple[Study, Database]":
     from scalewright.db.engine import open_database
     from scalewright.orchestrator.study import Study

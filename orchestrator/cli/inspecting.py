@@ -11,12 +11,6 @@ RUN = Annotated[str, typer.Argument(help="The id of a run (4 or more leading cha
 OF = Annotated[str | None, typer.Option("--of", help="The YAML file of the study; by default the one of this folder.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this family's verbs to the command."""
-    app.command("inspect")(inspect)
-    app.command("export-checkpoint")(export_checkpoint)
-
-
 def inspect(
     run: RUN,
     of: OF = None,

@@ -13,14 +13,6 @@ JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 PLACE = Annotated[str | None, typer.Argument(help="A YAML file, a folder, a SQLite file or a URL; by default here.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add `db` and its verbs to the command."""
-    group = typer.Typer(help="Maintain the runs database.", no_args_is_help=True, rich_markup_mode=None)
-    for verb in (upgrade, backup, check, stats, rebuild, copy):
-        group.command(verb.__name__)(verb)
-    app.add_typer(group, name="db")
-
-
 def _database_of(place: str | None) -> str:
     from scalewright.orchestrator.cli.selection import study_of_database
 

@@ -12,17 +12,6 @@ MAX_GPU_HOURS = Annotated[float | None, typer.Option(help="Stop where the runs t
 DEFAULT_YAML = Path("experiments.yaml")
 
 
-def register(app: typer.Typer) -> None:
-    """Add this family's verbs to the command."""
-    app.command("init")(init)
-    app.command("plan")(plan)
-    data = typer.Typer(help="Token shards.", no_args_is_help=True)
-    data.command("prepare")(prepare)
-    app.add_typer(data, name="data")
-    app.command("schema")(schema)
-    app.command("version")(version)
-
-
 def schema() -> None:
     """Print the JSON schema of experiments.yaml, for editors. Example: scalewright schema > experiments.schema.json"""
     from scalewright.orchestrator.config.schema import experiment_schema

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scalewright.fitting.words import counted
-from scalewright.orchestrator.cli import maintaining
-from scalewright.orchestrator.cli.names import NamingCommand
 from scalewright.orchestrator.files import printable
 from scalewright.orchestrator.report.tables import print_json, print_rows
 from scalewright.orchestrator.talk import say
@@ -34,14 +32,6 @@ RESULT_COLUMNS = ("seed", "loss_nats")
 LIMIT = 1000
 TIME_LIMIT_S = 60.0
 SYNC_WAIT_S = 60.0
-
-
-def register(app: typer.Typer) -> None:
-    """Add this family's verbs to the command."""
-    for verb in (sync, runs, show, curve, diff, query, export, tag, note):
-        app.command(verb.__name__, cls=NamingCommand)(verb)
-    app.command("import", cls=NamingCommand)(import_points)
-    maintaining.register(app)
 
 
 def sync(place: PLACE = None, as_json: JSON = False) -> None:
@@ -201,7 +191,7 @@ def export(
     print(export_to(reading.database, reading.experiment, target))
 
 
-def import_points(
+def import_(
     file: Annotated[Path, typer.Argument(help="CSV, Parquet or JSONL with one row a point.")],
     name: Annotated[str, typer.Option("--as", help="The experiment that the points become.")],
     columns: Annotated[

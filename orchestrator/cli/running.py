@@ -6,19 +6,11 @@ from typing import Annotated
 
 import typer
 
-from scalewright.orchestrator.cli.names import NamingCommand
-
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 YAML_FILE = Annotated[Path, typer.Argument(help="The YAML file of the experiment.")]
 TARGETS = Annotated[list[str] | None, typer.Argument(help="A YAML file, an experiment's name or ids of runs.")]
 MAX_GPU_HOURS = Annotated[float | None, typer.Option(help="Stop where the runs to do take more than this.", min=0)]
 DEFAULT_YAML = Path("experiments.yaml")
-
-
-def register(app: typer.Typer) -> None:
-    """Add this family's verbs to the command."""
-    for verb in (submit, status, logs, cancel, hold, release, resume, retry, doctor, demo):
-        app.command(verb.__name__, cls=NamingCommand)(verb)
 
 
 def submit(

@@ -13,11 +13,6 @@ from scalewright.orchestrator.serve import LOOPBACK
 PACKAGES = ("flask", "plotly")
 
 
-def register(app: typer.Typer) -> None:
-    """Add this family's verbs to the command."""
-    app.command("serve")(serve)
-
-
 def serve(
     place: Annotated[
         str | None, typer.Argument(help="A YAML file or an experiment's name; by default all of this folder.")

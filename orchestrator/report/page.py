@@ -50,7 +50,6 @@ def report_experiment(study: Study, experiment: str, *, compare: tuple[tuple[str
     analysis = analyze(study, experiment, compare=compare)
     report = build_report(analysis)
     path = write_report(report, folder)
-    record_pictures(study, analysis, report, folder)
     pasted = write_tables(final_losses(analysis), folder)
     files = (*(folder / f"{picture.name}.png" for picture in _pictures_of(report)), *pasted, path)
     page = Page(headline_tables(analysis), headline_lines(analysis), files, path)
@@ -84,21 +83,6 @@ def figures_dir(study: Study, experiment: str) -> Path:
     """
     place = study.figures_dir if os.access(study.root, os.W_OK) else Path.cwd() / study.figures_dir.name
     return place / (file_label(experiment) or "-")
-
-
-def record_pictures(study: Study, analysis: Analysis, report: Report, folder: Path) -> None:
-    """Store what each figure was drawn from."""
-    import hashlib
-
-    from scalewright.db.engine import open_database
-    from scalewright.db.store import record_figure
-
-    database = open_database(study.database, create=False)
-    inputs = [("frame", "final_losses"), *[("fit", fit.fit_id) for fit in analysis.fits if fit.fit_id]]
-    for picture in _pictures_of(report):
-        png = folder / f"{picture.name}.png"
-        content = hashlib.sha256(png.read_bytes()).hexdigest()
-        record_figure(database, picture.name, str(png), inputs, experiment=analysis.experiment, content_hash=content)
 
 
 def _pictures_of(report: Report) -> list[Picture]:

@@ -20,6 +20,7 @@ from scalewright.models.methods import METHODS
 from scalewright.orchestrator.analysis.fits import HELD_OUT, LOSSES
 from scalewright.orchestrator.cli import app
 from scalewright.orchestrator.cli.names import NAMES as TABLES
+from scalewright.orchestrator.cli.verbs import GROUPS, VERBS
 from scalewright.orchestrator.config.axes import AXES
 from scalewright.orchestrator.config.experiment import MIRRORS
 from scalewright.orchestrator.config.rates import RATE_RULES
@@ -120,6 +121,27 @@ print(*sys.modules)
 def test_no_help_imports_a_heavy_package():
     done = subprocess.run([sys.executable, "-c", PRINT_EVERY_HELP], capture_output=True, text=True, check=True)
     assert sorted(set(done.stdout.split()) & set(HEAVY)) == []
+
+
+def test_the_list_of_verbs_imports_none_of_their_modules():
+    code = "import sys; from scalewright.orchestrator.cli import run; run(['--help']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    listed, modules = done.stdout.rstrip().rsplit("\n", 1)
+    families = {*VERBS, *(module for group in GROUPS.values() for module in group.verbs)}
+    assert set(modules.split()) & {f"scalewright.orchestrator.cli.{one}" for one in families} == set()
+    for verb, command in verbs().items():
+        line = command.help.split(".")[0][:30]
+        assert " " in verb or f"  {verb} " in listed and line in listed, verb
+
+
+def test_every_public_function_of_a_verbs_module_with_options_is_a_verb():
+    """A function that is missing in the table of verbs would be a verb that nobody can call."""
+    called = {command.callback.__wrapped__ for command in verbs().values()}
+    for module in {one.__module__ for one in called}:
+        public = [one for one in vars(sys.modules[module]).values() if getattr(one, "__module__", "") == module]
+        assert [one for one in public if "Example: scalewright" in (one.__doc__ or "")] == [
+            one for one in public if one in called
+        ]
 
 
 def test_no_help_lists_the_names_of_a_table_by_hand():

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
@@ -214,6 +215,21 @@ def test_an_upgrade_in_steps_ends_where_one_from_nothing_does(url):
         open_database(url)
     assert upgrade.upgrade(url).before == "0001"
     assert upgrade.upgrade(url).before == SCHEMA_VERSION
+    assert difference(open_database(url)) == []
+
+
+def test_the_tables_of_figures_can_be_had_back(url):
+    database = migrate_from_nothing(url, "0005")
+    with database.write() as connection:
+        command.downgrade(upgrade.alembic_config(connection), "0004")
+        row = {"id": "a", "kind": "frame"}
+        connection.execute(text("INSERT INTO figures VALUES (:id, 'loss', 'demo', 'loss.png', NULL, 0)"), row)
+        connection.execute(text("INSERT INTO figure_inputs VALUES (:id, :kind, 'final_losses')"), row)
+    assert {change[1].name for change in difference(database) if change[0] == "remove_table"} == {
+        "figures",
+        "figure_inputs",
+    }
+    assert upgrade.upgrade(url).before == "0004"
     assert difference(open_database(url)) == []
 
 

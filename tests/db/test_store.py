@@ -1,4 +1,4 @@
-"""Plans, claims, states, fits and figures: each safe to repeat, and only one of several claimants wins."""
+"""Plans, claims, states and fits: each safe to repeat, and only one of several claimants wins."""
 
 import threading
 
@@ -203,15 +203,6 @@ def test_the_same_fit_is_stored_once_with_who_entered(db, rows_of):
     members = rows_of(db, "SELECT run_id, entered, reason FROM fit_runs ORDER BY run_id")
     assert members == [("a", True, None), ("b", True, None), ("c", False, "diverged")]
     assert store.record_fit(db, record, ["a"], [], experiment="demo", label="gpt+") not in ids
-
-
-def test_a_figure_drawn_again_is_the_same_row(db, rows_of):
-    inputs = [("frame", "final_losses"), ("fit", "abc")]
-    first = store.record_figure(db, "speed-up", "figures/a.png", inputs, experiment="demo")
-    second = store.record_figure(db, "speed-up", "figures/b.png", reversed(inputs), experiment="demo", content_hash="h")
-    assert first == second
-    assert rows_of(db, "SELECT path, content_hash FROM figures") == [("figures/b.png", "h")]
-    assert len(rows_of(db, "SELECT * FROM figure_inputs")) == 2
 
 
 def test_a_transaction_that_fails_leaves_nothing(db):

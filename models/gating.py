@@ -91,9 +91,8 @@ def site_of(position: object, wiring: Wiring) -> Site:
     return sites[position]
 
 
-def why_unsourced(name: str, method: str, options: Options) -> str | None:
+def why_unsourced(name: str, gate: Gate, method: str, options: Options) -> str | None:
     """Say why no source has this gate on this method, or None where one has."""
-    gate = GATES[name]
     if name == "none":
         return None
     if method not in gate.methods:

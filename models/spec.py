@@ -11,6 +11,7 @@ from scalewright.models.inits import INITS, Init
 from scalewright.models.methods import METHODS
 from scalewright.models.methods.method import Method
 from scalewright.models.options import Options, pick, resolve_options, written
+from scalewright.models.own import is_own, own_record
 from scalewright.models.wiring import Interior, Shape, Wiring
 
 DEFAULT_MLP_RATIO = 4  # mlp_width = 4 width for all methods, so that they are comparable at equal size
@@ -22,6 +23,7 @@ class ModelSpec:
 
     width, depth, heads, context and mlp_width are counts; width is a multiple of heads with an even quotient
     (rotary pairs). `experimental` admits combinations without a source; it changes no result and is no part of to_dict.
+    code: the texts of a user's files, by name, where method or gate is one of theirs (`mine.py:MINE`).
     Raises ModelError (one line, with the valid names).
     """
 
@@ -39,11 +41,11 @@ class ModelSpec:
     mlp_width: int | None = None
     rope_base: float = 10000.0
     norm_eps: float = 1e-6
+    code: dict[str, str] = field(default_factory=dict)
     experimental: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
-        method = METHODS[pick(self.method, METHODS, "method")]
-        gate = GATES[pick(self.gate, GATES, "gate")]
+        method, gate = self.method_record, self.gate_record
         init = INITS[pick(self.init or method.init, INITS, "init")]
         self._fill(
             init=self.init or method.init,
@@ -70,6 +72,8 @@ class ModelSpec:
     def to_dict(self) -> dict[str, Any]:
         """Return what determines the model, defaults included, as plain JSON values."""
         record = {item.name: getattr(self, item.name) for item in fields(self) if item.compare}
+        if not self.code:
+            del record["code"]
         return record | {
             "method_options": written(self.method_record.options, self.method_options),
             "gate_options": written(self.gate_record.options, self.gate_options),
@@ -91,13 +95,14 @@ class ModelSpec:
 
     @property
     def method_record(self) -> Method:
-        """The entry of METHODS."""
-        return METHODS[self.method]
+        """The entry of METHODS, or the user's own."""
+        own = is_own(self.method)
+        return own_record(self.method, self.code, Method) if own else METHODS[pick(self.method, METHODS, "method")]
 
     @property
     def gate_record(self) -> Gate:
-        """The entry of GATES."""
-        return GATES[self.gate]
+        """The entry of GATES, or the user's own."""
+        return own_record(self.gate, self.code, Gate) if is_own(self.gate) else GATES[pick(self.gate, GATES, "gate")]
 
     @property
     def init_record(self) -> Init:
@@ -133,9 +138,23 @@ def _check_combination(spec: ModelSpec) -> None:
     values = spec.gate_options.get("values")
     if isinstance(values, list) and len(values) != spec.depth:
         raise ModelError(f"gate {spec.gate}: values has {len(values)} numbers, expected one a layer: {spec.depth}")
-    why = why_unsourced(spec.gate, spec.method, spec.gate_options)
+    if is_own(spec.method):
+        _check_own(spec)
+    why = why_unsourced(spec.gate, spec.gate_record, spec.method, spec.gate_options)
     if why and not spec.experimental:
         raise ModelError(f"{why}; set experimental: true to train it anyway")
     position = spec.gate_options.get("position")
     if position == "after-norm" and any(spec.wiring(layer).pre is None for layer in range(spec.depth)):
         raise ModelError(f"gate {spec.gate} at position after-norm: {spec.method} has layers without a pre norm")
+
+
+def _check_own(spec: ModelSpec) -> None:
+    """Call a user's functions once, so that what they raise or return is said before a run is planned."""
+    try:
+        made = [*(spec.wiring(layer) for layer in range(spec.depth)), spec.interior()]
+    except Exception as error:  # noqa: BLE001 - a user's code may raise anything
+        raise ModelError(f"{spec.method}: {type(error).__name__}: {' '.join(str(error).split())}") from None
+    for record, kind in zip(made, [Wiring] * spec.depth + [Interior], strict=True):
+        if not isinstance(record, kind):
+            name = "wiring" if kind is Wiring else "interior"
+            raise ModelError(f"{spec.method}: {name} returns {type(record).__name__}, expected {kind.__name__}")

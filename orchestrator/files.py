@@ -22,6 +22,7 @@ import orjson
 from scalewright.orchestrator.errors import UserError
 
 LARGEST = 64 << 20  # bytes
+LARGEST_CODE = 1_000_000  # bytes: a method's text is part of every run's record
 LARGEST_WHOLE = 2**53  # exact as a float too
 SHOWN_CHARACTERS = 40
 Record = TypeVar("Record")
@@ -120,6 +121,19 @@ def read_text(path: Path) -> str:
     """Read what a person or a job printed, as far as it can be read; nothing where it cannot."""
     content = read_bytes(path)
     return content.decode(errors="replace") if isinstance(content, bytes) else ""
+
+
+def read_code(path: Path) -> str:
+    """Read the text of a Python file that a person names; raises UnusableFile where it is missing or no text."""
+    content = read_bytes(path, LARGEST_CODE)
+    if content is None:
+        raise UnusableFile(f"{path}: no such file")
+    if isinstance(content, Broken):
+        raise UnusableFile(str(content))
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UnusableFile(f"{path}: not UTF-8 text") from None
 
 
 def parse(content: bytes, kind: type[Record]) -> Record:

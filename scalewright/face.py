@@ -363,8 +363,10 @@ def _request(law: str, options: FitOptions) -> "FitRequest":
     from scalewright.fitting.frame import unknown
     from scalewright.fitting.laws import LAWS
     from scalewright.orchestrator.analysis.fits import FitRequest
+    from scalewright.orchestrator.analysis.own_law import known_law
     from scalewright.orchestrator.errors import UserError
 
+    law = known_law(law)
     if law not in LAWS:
         raise FittingError(unknown("law", law, list(LAWS)))
     given: dict[str, Any] = dict(options)

@@ -13,20 +13,29 @@ class LawTable(Mapping[str, "Law"]):
 
     def __init__(self, targets: dict[str, str]) -> None:
         self.targets = targets
+        self.added: dict[str, Law] = {}
+
+    def add(self, law: "Law") -> None:
+        """Take in a law for this process. Raises ValueError where one of its name stands here."""
+        if law.name in self.targets:
+            raise ValueError(f"a law named {law.name!r} is known; give yours another name")
+        self.added[law.name] = law
 
     def __getitem__(self, name: str) -> "Law":
+        if name in self.added:
+            return self.added[name]
         module, _, constant = self.targets[name].partition(":")
         law: Law = getattr(import_module(f"{__name__}.{module}"), constant)
         return law
 
     def __contains__(self, name: object) -> bool:
-        return name in self.targets
+        return name in self.targets or name in self.added
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.targets)
+        return iter((*self.targets, *self.added))
 
     def __len__(self) -> int:
-        return len(self.targets)
+        return len(self.targets) + len(self.added)
 
 
 LAWS = LawTable(

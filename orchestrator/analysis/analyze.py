@@ -185,7 +185,8 @@ def usual_pairs(runs: "pd.DataFrame", labels: Sequence[str]) -> list[tuple[str, 
     named = runs.drop_duplicates("label").set_index("label")
     for label in labels:
         method, gate = str(named.loc[label, "method"]), str(named.loc[label, "gate"])
-        baseline = method if gate not in ("none", "nan", "None", "") else baseline_of(method)
+        plain = method.rpartition(":")[2]  # of a user's file, the constant
+        baseline = plain if gate not in ("none", "nan", "None", "") else baseline_of(method)
         if baseline in labels and baseline != label:
             found.append((label, str(baseline)))
     return found
@@ -194,8 +195,11 @@ def usual_pairs(runs: "pd.DataFrame", labels: Sequence[str]) -> list[tuple[str, 
 def baseline_of(method: str) -> str | None:
     """Return the method that this one is compared with by default; None for an imported one without a name here."""
     from scalewright.models.methods import METHODS
+    from scalewright.models.methods.method import Method
+    from scalewright.models.own import is_own
 
-    return METHODS[method].baseline if method in METHODS else None
+    own = Method.baseline if is_own(method) else None  # plan takes no other of a user's file without a named pair
+    return METHODS[method].baseline if method in METHODS else own
 
 
 def compare_pairs(

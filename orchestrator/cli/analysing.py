@@ -18,7 +18,7 @@ LEVEL = Annotated[float, typer.Option(help="Level of the intervals.", min=0.5, m
 
 def fit(
     place: PLACE = None,
-    law: Annotated[str | None, typer.Option(help="Fit this law alone: {laws}.")] = None,
+    law: Annotated[str | None, typer.Option(help="Fit this law alone: {laws}; or ./mine.py:LAW.")] = None,
     objective: Annotated[str, typer.Option(help="What is least at the fit, summed over runs: {objectives}.")] = "huber",
     delta: Annotated[float | None, typer.Option(help="Width of the Huber objective, in log loss.")] = None,
     n_convention: Annotated[str, typer.Option(help="What counts as parameters: {n_conventions}.")] = "non-embedding",
@@ -62,12 +62,13 @@ def fit(
 ) -> None:
     """Fit laws with intervals, store them, and say what the runs identify. Example: scalewright fit experiments.yaml"""
     from scalewright.orchestrator.analysis.fits import FitRequest, read_bounds, read_fixed
+    from scalewright.orchestrator.analysis.own_law import known_law
     from scalewright.orchestrator.answers.fit import print_analysis, print_fits, print_trust
     from scalewright.orchestrator.cli.selection import ask
 
     asked = ask(place)
     request = FitRequest(
-        law=law or "chinchilla",
+        law=known_law(law or "chinchilla"),
         objective=objective,
         delta=delta,
         n_convention=n_convention,

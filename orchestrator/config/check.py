@@ -231,12 +231,13 @@ def _check_tables(experiment: Experiment, path: KeyPath, method: Method) -> None
     from scalewright.models.gating import GATES
     from scalewright.models.inits import INITS
     from scalewright.models.methods import METHODS
+    from scalewright.models.own import is_own
 
     in_full = isinstance(experiment.source.at(path), dict)
     tables: dict[str, Iterable[str]] = {"method": METHODS, "gate": GATES, "init": INITS}
     for key, table in tables.items():
         name = getattr(method, key)
-        if name is not None:
+        if name is not None and not is_own(name):
             _check_name(experiment, (*path, key) if in_full else path, name, table, key)
 
 

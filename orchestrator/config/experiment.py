@@ -62,7 +62,10 @@ class Size(Section):
 
 
 class Method(Section):
-    """One curve of the figures: a method with its options, gate and init, and how it is trained."""
+    """One curve of the figures: a method with its options, gate and init, and how it is trained.
+
+    code: the texts of the user's files that method and gate come from, by file name.
+    """
 
     label: Text | None = None
     method: Text
@@ -76,13 +79,14 @@ class Method(Section):
     lr: RateRule | None = None
     optimizer: Optimizer | None = None
     schedule: Schedule | None = None
+    code: Annotated[dict[str, str], Field(exclude=True)] = {}
 
     @property
     def name(self) -> str:
-        """The label a figure shows: the one given, else the method, its gate and its init."""
-        gate = "" if self.gate == "none" else f"+{self.gate}"
+        """The label a figure shows: the one given, else the method, its gate and its init; of files the constant."""
+        method, gate = (name.rpartition(":")[2] for name in (self.method, self.gate))
         init = f" ({self.init})" if self.init else ""
-        return self.label or f"{self.method}{gate}{init}"
+        return self.label or f"{method}{'' if gate == 'none' else f'+{gate}'}{init}"
 
 
 class OwnRecipe(Section):

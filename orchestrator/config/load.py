@@ -7,6 +7,7 @@ from pydantic import ValidationError
 from scalewright.orchestrator.config.check import check_names
 from scalewright.orchestrator.config.experiment import Experiment
 from scalewright.orchestrator.config.ladder import with_ladder
+from scalewright.orchestrator.config.own_code import with_own_code
 from scalewright.orchestrator.config.section import explain
 from scalewright.orchestrator.config.yaml_text import YamlText, parse_yaml
 from scalewright.orchestrator.errors import UserError
@@ -26,14 +27,13 @@ def load_experiment(path: str | Path) -> Experiment:
 def read_experiment(text: str, file: str = "experiments.yaml") -> Experiment:
     """Check the text of an experiments.yaml; `file` is the name that errors show."""
     source = _read_extended(text, file, ())
-    for key in ("source", "asked_params", "places"):
-        if key in source.value:
-            raise source.error((key,), "unknown key")
+    if "source" in source.value:
+        raise source.error(("source",), "unknown key")
     try:
         experiment = Experiment.model_validate({**source.value, "source": source})
     except ValidationError as error:
         raise explain(error, source) from None
-    experiment = with_ladder(experiment)
+    experiment = with_own_code(with_ladder(experiment))
     check_names(experiment)
     return experiment
 

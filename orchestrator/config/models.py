@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from scalewright.models.methods import METHODS
+from scalewright.models.methods.method import Method as ModelMethod
+from scalewright.models.own import is_own, own_record
 from scalewright.models.spec import ModelSpec
 from scalewright.orchestrator.config.experiment import Method, Size
 
@@ -31,6 +34,13 @@ def model_spec(
         gate_options={**method.gate_options, **over.get("gate_options", {})},
         init=method.init,
         init_options={**method.init_options, **over.get("init_options", {})},
+        code=method.code,
         experimental=method.experimental,
         **shape,
     )
+
+
+def method_record(method: Method) -> ModelMethod:
+    """Return the record behind a method of the YAML: an entry of METHODS, or a constant of the user's file."""
+    own = is_own(method.method)
+    return own_record(method.method, method.code, ModelMethod) if own else METHODS[method.method]

@@ -194,9 +194,10 @@ def experiment_schema() -> dict[str, Any]:
     schema = experiment.Experiment.model_json_schema(by_alias=True, schema_generator=_Written)
     definitions, properties = schema["$defs"], schema["properties"]
     definitions.pop("YamlText", None)
-    for name, field in experiment.Experiment.model_fields.items():
-        if field.exclude:
-            properties.pop(field.alias or name)
+    for kind, shown in ((experiment.Experiment, properties), (experiment.Method, definitions["Method"]["properties"])):
+        for name, field in kind.model_fields.items():
+            if field.exclude:
+                shown.pop(field.alias or name)
     for name, told in properties.items():
         told["description"] = MEANS[name]
         told.pop("title", None)
@@ -211,15 +212,19 @@ def experiment_schema() -> dict[str, Any]:
 def _name_models(definitions: dict[str, Any]) -> None:
     """Put in the names that tables of other rooms hold."""
     method = definitions["Method"]["properties"]
-    method["method"] = {"enum": list(METHODS)}
-    method["gate"] = {"enum": list(GATES), "default": "none"}
+    own = {"type": "string", "pattern": r"\.py:\w+$", "description": "a constant of your own file: ./mine.py:MINE"}
+    method["method"] = {"anyOf": [{"enum": list(METHODS)}, own]}
+    method["gate"] = {"anyOf": [{"enum": list(GATES)}, own], "default": "none"}
     method["init"] = {"anyOf": [{"enum": list(INITS)}, NOTHING]}
     recipe: JsonSchemaValue = {"anyOf": [{"enum": list(RECIPES)}, _text()]}
     method["recipe"] = {"anyOf": [*recipe["anyOf"], NOTHING]}
     definitions["OwnRecipe"]["properties"]["base"] = recipe
     gates = [gate for gate in GATES if gate != "none"]
     names = [*METHODS, *(f"{name}+{gate}" for name in METHODS for gate in gates)]
-    definitions["MethodName"] = {"enum": names, "description": "a method, and its gate after a plus"}
+    definitions["MethodName"] = {
+        "anyOf": [{"enum": names}, {"type": "string", "pattern": r"\.py:\w"}],
+        "description": "a method, and its gate after a plus",
+    }
 
 
 def _grid_definitions() -> dict[str, Any]:

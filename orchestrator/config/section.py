@@ -28,10 +28,11 @@ class Section(BaseModel):
         if isinstance(value, BaseModel):
             return value
         keys = [field.alias or name for name, field in cls.model_fields.items() if not field.exclude]
+        hidden = [name for name, field in cls.model_fields.items() if field.exclude and name != "source"]
         if not isinstance(value, dict):
             raise ValueError(f"expected a mapping with keys like {', '.join(keys[:4])}; got {values.show(value)}")
         for key in value:
-            if key not in keys and key not in cls.model_fields:
+            if key in hidden or key not in keys and key not in cls.model_fields:
                 raise PydanticCustomError("unknown_key", f"unknown key{values.suggest(key, keys)}", {"key": key})
         return value
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from scalewright.models.methods import METHODS
 from scalewright.orchestrator.config.experiment import Experiment, Method, Size
+from scalewright.orchestrator.config.models import method_record
 from scalewright.orchestrator.config.recipes import RECIPES
 from scalewright.orchestrator.config.values import Extent
 from scalewright.orchestrator.plan.expand import Point
@@ -21,7 +21,7 @@ NO_CLIP = 0.0  # how a spec writes "no clipping"
 
 def recipe_of(experiment: Experiment, method: Method) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the optimiser and schedule of the method's recipe, one of the file's own laid over its base."""
-    name = method.recipe or METHODS[method.method].recipe
+    name = method.recipe or method_record(method).recipe
     own = experiment.recipes.get(name)
     base = RECIPES[own.base if own else name]
     layers = [own] if own else []

@@ -3,11 +3,13 @@
 import json
 import time
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from scalewright.db import frames
 from scalewright.db.engine import Database
 from scalewright.db.errors import DbError
+from scalewright.fitting.words import counted
 from scalewright.orchestrator.report.terminal_plot import plot
 
 if TYPE_CHECKING:
@@ -59,6 +61,17 @@ def metric_values(db: Database, run_ids: list[str], metric: str) -> "pd.DataFram
     return frames.curves(db, run_ids, metric)
 
 
+def _spec_rows(spec: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield (key path, value) of a spec; of a user's file its length and hash stand for the text."""
+    for key, value in flatten(spec):
+        is_code = key.startswith("model.code.")
+        yield key, f"{counted(len(value.splitlines()), 'line')}, SHA-256 {_digest(value)}" if is_code else value
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:16]
+
+
 def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (key path, value) of every leaf."""
     if isinstance(value, Mapping) and value:
@@ -86,7 +99,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 def _comparable(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {**dict(flatten(json.loads(row["spec"]))), **{f"result.{name}": row[name] for name in RESULTS}}
+    return {**dict(_spec_rows(json.loads(row["spec"]))), **{f"result.{name}": row[name] for name in RESULTS}}
 
 
 def page_lines(db: Database, page: Mapping[str, Any], metric: str) -> Iterator[str]:
@@ -99,7 +112,7 @@ def page_lines(db: Database, page: Mapping[str, Any], metric: str) -> Iterator[s
     for name in SHOWN:
         yield f"  {name:<18} {written(page[name])}"
     yield "\nspec"
-    for key, value in flatten(page["spec"]):
+    for key, value in _spec_rows(page["spec"]):
         yield f"  {key:<34} {written(value)}"
     yield "\nattempts" if page["attempts"] else "\nno attempt yet"
     for row in page["attempts"]:

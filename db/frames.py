@@ -13,7 +13,6 @@ from sqlalchemy import (
     Boolean,
     ColumnElement,
     Connection,
-    Integer,
     Select,
     Text,
     column,
@@ -23,21 +22,19 @@ from sqlalchemy import (
     table,
     text,
 )
-from sqlalchemy.engine import Result
 
 from scalewright.db import schema
 from scalewright.db.engine import Database
 from scalewright.db.errors import DbError
 from scalewright.db.run_states import ENDED, STATES
+from scalewright.db.typed import KINDS, records, to_frame
 from scalewright.db.where import column_name, parse_where
 
-KINDS = {c.name: c.type for t in schema.METADATA.tables.values() for c in t.columns}
 NUMBERS_AND_TEXTS = {
     name: "text" if isinstance(kind, Text) else "number"
     for name, kind in KINDS.items()
     if not isinstance(kind, Boolean)
 }
-COUNTS = frozenset({"n_attempts", "tokens_lost", "layer", "step", "attempt", "seed", "width", "depth", "heads"})
 SPECIFIC = ("label", "size", "budget", "run_group", "holdout")
 
 
@@ -342,45 +339,12 @@ def read(db: Database, query: str, parameters: dict[str, Any] | None = None) -> 
         return to_frame(connection.execute(text(query), parameters or {}))
 
 
-def to_frame(result: Result[Any]) -> pd.DataFrame:
-    """Put rows into typed columns: text, booleans, whole numbers where none is missing, else floats."""
-    names = list(result.keys())
-    columns = list(zip(*result.all(), strict=True)) or [()] * len(names)
-    return pd.DataFrame({name: typed(name, values) for name, values in zip(names, columns, strict=True)})
-
-
-def typed(name: str, values: Sequence[Any]) -> Any:
-    """Return a column's values in the kind that its name has in the schema."""
-    kind = KINDS.get(name)
-    if isinstance(kind, Boolean):
-        return np.array(values, dtype=bool) if None not in values else np.array(values, dtype=object)
-    if isinstance(kind, Text):
-        return np.array(values, dtype=object)
-    counted = name in COUNTS or isinstance(kind, Integer) or name.startswith("n_")
-    if counted and None not in values:
-        counts = np.array(values)
-        if not (counts % 1).any():  # imported points may count in billions
-            return counts.astype(np.int64)
-    return np.array(values, dtype=np.float64)
-
-
 def run_record(db: Database, run_id: str) -> dict[str, Any]:
     """Return one run as `runs` lists it, with its spec; raises DbError for an unknown id."""
     found = records(runs(db, where=f"run_id == {run_id!r}", with_spec=True))
     if not found:
         raise DbError(f"{run_id}: no such run")
     return found[0]
-
-
-def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of a frame as mappings of Python values; missing text is None, a missing number stays NaN."""
-    columns = [_without_nan(frame[name]) for name in frame.columns]
-    return [dict(zip(frame.columns, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def _without_nan(column: "pd.Series[Any]") -> list[Any]:
-    values = column.tolist()
-    return values if column.dtype.kind in "biuf" else [None if value != value else value for value in values]
 
 
 def memberships(db: Database, run_id: str) -> pd.DataFrame:

@@ -212,31 +212,44 @@ class FitResult:
 
     def summary(self) -> str:
         """Return the fit as text: law, parameters with intervals, certificate, exclusions, warnings."""
+        name, value, se, told = self._columns_shown
         lines = [
+            *self._heading(),
+            f"{name:14}{value:>12}{se:>12}   {told}",
+            *(parameter_line(p) for p in self.params.values()),
+            *self._remarks(),
+        ]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        def row(cells: tuple[str, ...]) -> str:
+            first, *others = map(html.escape, cells)
+            return f"<tr><th>{first}</th>{''.join(f'<td>{one}</td>' for one in others)}</tr>"
+
+        rows = "".join(map(row, [self._columns_shown, *map(parameter_words, self.params.values())]))
+        caption = "<br>".join(map(html.escape, self._heading()))
+        remarks = "".join(f"<li>{html.escape(line)}</li>" for line in self._remarks())
+        return f"<table><caption>{caption}</caption>{rows}</table><ul>{remarks}</ul>"
+
+    @property
+    def _columns_shown(self) -> tuple[str, str, str, str]:
+        return "", "value", "se", f"{100 * self.level:g}% interval"
+
+    def _heading(self) -> list[str]:
+        return [
             f"{self.law.name}: {self.law.equation}",
             f"{counted(self.n, 'run')}, {self.objective}"
             + (f" delta={self.delta:g}" if math.isfinite(self.delta) else "")
             + f", objective {self.objective_value:.6g}, scatter {100 * self.estimate.noise.sigma:.3g}% of the loss",
-            f"{'':14}{'value':>12}{'se':>12}   {100 * self.level:g}% interval",
-            *(parameter_line(p) for p in self.params.values()),
+        ]
+
+    def _remarks(self) -> list[str]:
+        return [
             _certificate_line(self.certificate),
             *(f"excluded {e.run_id}: {e.reason}" for e in self.excluded),
             *(f"intervals: {n}" for n in self.notes),
             *(f"warning: {w}" for w in self.warnings),
         ]
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th>{html.escape(p.name)}</th><td>{p.value:.5g}</td><td>{p.se:.2g}</td><td>{interval_text(p)}</td></tr>"
-            for p in self.params.values()
-        )
-        notes = "".join(f"<li>{html.escape(w)}</li>" for w in self.warnings)
-        return (
-            f"<table><caption>{html.escape(self.law.name)}: {html.escape(self.law.equation)}; n = {self.n}</caption>"
-            f"<tr><th></th><th>value</th><th>se</th><th>{100 * self.level:g}% interval</th></tr>{rows}</table>"
-            f"<p>{html.escape(_certificate_line(self.certificate))}</p><ul>{notes}</ul>"
-        )
 
     def to_record(self) -> dict[str, Any]:
         """Return everything a stored fit needs, as JSON-able values (non-finite numbers are None)."""
@@ -317,10 +330,16 @@ def interval_text(parameter: Parameter) -> str:
     return told + parameter.limit_words
 
 
+def parameter_words(parameter: Parameter) -> tuple[str, str, str, str]:
+    """Name, value, standard error ("-" where it is not identified), and interval with where it is from."""
+    se = f"{parameter.se:.3g}" if parameter.identified else "-"
+    return parameter.name, f"{parameter.value:.5g}", se, f"{interval_text(parameter)} ({parameter.interval})"
+
+
 def parameter_line(parameter: Parameter) -> str:
-    """Return one line of `summary`: name, value, standard error, interval and where it is from."""
-    se = f"{parameter.se:12.3g}" if parameter.identified else f"{'-':>12}"
-    return f"{parameter.name:14}{parameter.value:12.5g}{se}   {interval_text(parameter)} ({parameter.interval})"
+    """Return one line of `summary`."""
+    name, value, se, told = parameter_words(parameter)
+    return f"{name:14}{value:>12}{se:>12}   {told}"
 
 
 def _certificate_line(certificate: Certificate) -> str:

@@ -4,20 +4,18 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from scalewright.fitting.figures.axes import TOKEN_UNITS, log_axis, unit_for
 from scalewright.fitting.figures.losses import label_outer, panel_title, sizes_in_order
 from scalewright.fitting.figures.style import (
-    TOKEN_UNITS,
     footnote,
     in_order,
     legend_above,
-    log_axis,
     name_of,
     name_panel,
     named_artists,
     panels,
     style_of,
     styled,
-    unit_for,
 )
 
 

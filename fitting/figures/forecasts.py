@@ -5,28 +5,24 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from scalewright.fitting.figures.axes import PARAMETER_UNITS, TOKEN_UNITS, log_axis, plain, unit_for
 from scalewright.fitting.figures.losses import LOSS_LABEL
 from scalewright.fitting.figures.style import (
     BLACK,
     FAINT,
     GREY,
-    PARAMETER_UNITS,
-    TOKEN_UNITS,
     footnote,
     in_order,
     legend_above,
-    log_axis,
     mark,
     name_of,
     named_artists,
     new_figure,
-    plain,
     row_names,
     rows_figure,
     rows_height,
     style_of,
     styled,
-    unit_for,
 )
 
 

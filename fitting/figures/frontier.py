@@ -8,23 +8,25 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from scalewright.fitting.figures.losses import LOSS_LABEL, Band
-from scalewright.fitting.figures.style import (
+from scalewright.fitting.figures.axes import (
     FLOP_UNITS,
     PARAMETER_UNITS,
     SUPERSCRIPTS,
     TOKEN_UNITS,
-    Colour,
     Unit,
+    log_axis,
+    unit_for,
+)
+from scalewright.fitting.figures.losses import LOSS_LABEL, Band
+from scalewright.fitting.figures.style import (
+    Colour,
     footnote,
     in_order,
     legend_above,
-    log_axis,
     named_artists,
     new_figure,
     style_of,
     styled,
-    unit_for,
 )
 
 ROOM = 4.0  # times below and above the lines: wider intervals run out of the panel

@@ -10,17 +10,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from scalewright.fitting.figures.axes import log_axis, short
 from scalewright.fitting.figures.entry import Analysed
 from scalewright.fitting.figures.style import (
     footnote,
     in_order,
     legend_above,
-    log_axis,
     name_of,
     name_panel,
     named_artists,
     new_figure,
-    short,
     styled,
 )
 

@@ -11,24 +11,20 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter
 from numpy.typing import NDArray
 
+from scalewright.fitting.figures.axes import FLOP_UNITS, TOKEN_UNITS, log_axis, short, unit_for
 from scalewright.fitting.figures.style import (
-    FLOP_UNITS,
-    TOKEN_UNITS,
     drawable,
     footnote,
     in_order,
     legend_above,
-    log_axis,
     mark,
     name_of,
     name_panel,
     named_artists,
     new_figure,
     panels,
-    short,
     style_of,
     styled,
-    unit_for,
 )
 
 Floats = NDArray[np.float64]

@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from scalewright.fitting.figures.axes import plain
 from scalewright.fitting.figures.style import (
     FAINT,
     WIDTH,
     footnote,
     name_of,
-    plain,
     row_names,
     rows_figure,
     rows_height,

@@ -6,21 +6,19 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from scalewright.fitting.figures.axes import PARAMETER_UNITS, log_axis, unit_for
 from scalewright.fitting.figures.losses import LOSS_LABEL, label_outer
 from scalewright.fitting.figures.style import (
-    PARAMETER_UNITS,
     VERMILION,
     Colour,
     footnote,
     in_order,
     legend_above,
-    log_axis,
     name_of,
     name_panel,
     named_artists,
     panels,
     styled,
-    unit_for,
 )
 
 MANY = 6  # labels past which panels are small

@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import stats
 
+from scalewright.fitting.figures.axes import FLOP_UNITS, log_axis, unit_for
 from scalewright.fitting.figures.style import (
     BLUE,
     FAINT,
-    FLOP_UNITS,
     GREEN,
     GREY,
     ORANGE,
@@ -23,13 +23,11 @@ from scalewright.fitting.figures.style import (
     footnote,
     in_order,
     legend_above,
-    log_axis,
     name_of,
     named_artists,
     new_figure,
     style_of,
     styled,
-    unit_for,
 )
 from scalewright.fitting.result import is_identified
 from scalewright.fitting.words import counted

@@ -123,7 +123,7 @@ def require_ended(runs: "pd.DataFrame", experiment: str) -> None:
 def _name_sizes(points: "Points") -> "Points":
     """Name the sizes of points that came without names (imported ones) by their parameters."""
     from scalewright.fitting.curve import size_keys
-    from scalewright.fitting.figures.style import short
+    from scalewright.fitting.figures.axes import short
 
     if "size" in points.frame and points.frame["size"].notna().all():
         return points

@@ -258,7 +258,7 @@ def note(run: RUN, text: str, of: OF = None) -> None:
 
 def show_frame(frame: "pd.DataFrame", *, as_json: bool = False, as_csv: bool = False, empty: str = "no rows") -> None:
     """Print a frame as a table, JSON or CSV."""
-    from scalewright.db.frames import records
+    from scalewright.db.typed import records
 
     if as_csv:
         print_csv(frame.to_csv(index=False))

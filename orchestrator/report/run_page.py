@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scalewright.db import frames
 from scalewright.db.engine import Database
 from scalewright.db.errors import DbError
+from scalewright.db.typed import records
 from scalewright.fitting.words import counted
 from scalewright.orchestrator.report.terminal_plot import plot
 
@@ -30,12 +31,12 @@ def describe(db: Database, run_id: str) -> dict[str, Any]:
     return {
         **row,
         "spec": json.loads(row["spec"]),
-        "experiments": frames.records(frames.memberships(db, run_id)),
-        "attempts": frames.records(frames.attempts(db, [run_id])),
-        "evaluations": frames.records(frames.evaluations(db, [run_id])),
-        "events": frames.records(frames.events(db, run_id)),
+        "experiments": records(frames.memberships(db, run_id)),
+        "attempts": records(frames.attempts(db, [run_id])),
+        "evaluations": records(frames.evaluations(db, [run_id])),
+        "events": records(frames.events(db, run_id)),
         "tags": frames.tags(db, run_id),
-        "notes": frames.records(frames.notes(db, run_id)),
+        "notes": records(frames.notes(db, run_id)),
     }
 
 

@@ -179,7 +179,8 @@ def busy_machine(analysis: Analysis) -> str:
 def sizes_inverted(analysis: Analysis) -> str:
     """A larger model should not end above a smaller one at equal tokens: its learning rate, not its size, is seen."""
     from scalewright.fitting.curve import level_of
-    from scalewright.fitting.figures.style import name_of, short
+    from scalewright.fitting.figures.axes import short
+    from scalewright.fitting.figures.style import name_of
 
     points = analysis.points.frame
     points = points.assign(level=level_of(points["n_tokens"].to_numpy(float)))

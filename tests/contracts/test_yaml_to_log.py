@@ -20,6 +20,7 @@ from pydantic import BaseModel
 
 from scalewright.db import frames
 from scalewright.db.engine import open_database
+from scalewright.db.typed import records
 from scalewright.models.spec import ModelSpec
 from scalewright.models.transformer import Transformer, parameter_roles
 from scalewright.orchestrator import cli
@@ -251,7 +252,7 @@ def look(folder: Path) -> Seen:
     run_dirs = {one["run_id"]: folder / "runs" / one["run_id"] for one in found}
     lines = {name: (place / "journal.a1.jsonl").read_text().splitlines() for name, place in run_dirs.items()}
     database = open_database(folder / "odd.sqlite")
-    rows = {row["run_id"]: row for row in frames.records(frames.runs(database, "odd"))}
+    rows = {row["run_id"]: row for row in records(frames.runs(database, "odd"))}
     evaluations = frames.evaluations(database)
     places = {row["run_id"]: row["label"] if row["run_group"] == "pair" else row["run_group"] for row in rows.values()}
     specs = {places[one["run_id"]]: one for one in found}

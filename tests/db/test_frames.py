@@ -14,6 +14,7 @@ from scalewright.db.engine import open_database
 from scalewright.db.errors import DbError
 from scalewright.db.maintenance import check, stats
 from scalewright.db.schema import METADATA
+from scalewright.db.typed import records
 from scalewright.db.upgrade import backup
 from scalewright.orchestrator.runs.spec import RunSpec
 from scalewright.orchestrator.sync.sync import sync_database
@@ -206,7 +207,7 @@ def test_an_ambiguous_prefix_lists_the_candidates(db):
 
 
 def test_records_are_python_values(filled):
-    row = frames.records(frames.runs(filled[0], state="running"))[0]
+    row = records(frames.runs(filled[0], state="running"))[0]
     assert row["parent_run_id"] is None and math.isnan(row["loss_nats"]) and type(row["width"]) is int
     assert (row["state"], row["experiment"]) == ("running", "demo")
 

@@ -1,8 +1,10 @@
 """What a fit returns, over every law and objective: names, intervals, predictions, text, record."""
 
 import dataclasses
+import html
 import json
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -49,8 +51,20 @@ def test_every_law_fits_predicts_prints_and_records(law):
     assert float(told.value) == pytest.approx(row["loss_nats"], rel=0.15)
     record = json.loads(result.to_json())
     assert record["law"] == law and len(record["run_ids"]) == record["n"] == len(frame)
-    for name in result.params:
-        assert name in result.summary() and name in result._repr_html_()
+    assert set(result.params) <= set(words_of(result.summary()))
+    assert words_of(re.sub("<[^>]*>", "  ", result._repr_html_())) == words_of(result.summary())
+
+
+def words_of(text):
+    """Split where a table or a list parts its words."""
+    return [word for word in re.split(r"\s{2,}|\n", html.unescape(text)) if word]
+
+
+def test_a_notebook_shows_no_error_of_a_parameter_that_is_not_identified():
+    result = fit(grid(3, 2, noise=0.01, seed=1), "chinchilla", profile="never")
+    wide = next(name for name, one in result.params.items() if not one.identified)
+    row = re.search(rf"<th>{wide}</th>(.*?)</tr>", result._repr_html_()).group(1)
+    assert re.findall("<td>(.*?)</td>", row)[1] == "-"
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

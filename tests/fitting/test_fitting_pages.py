@@ -45,6 +45,12 @@ def test_the_printed_start_of_the_summary_is_that_of_the_fit():
         assert own.startswith(line.removesuffix("...").rstrip())
 
 
-@pytest.mark.parametrize("name", [*LAWS, *OBJECTIVES, *APPROACHES])
-def test_every_law_objective_and_approach_is_in_the_reference(name):
+@pytest.mark.parametrize("name", [*LAWS, *APPROACHES])
+def test_every_law_and_approach_has_its_row_in_the_reference(name):
+    """A row, since a law may have the name of a column, such as `depth`."""
+    assert re.search(rf"^\|[^|]*`{name}`", (DOCS / "fitting.md").read_text(), flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_objective_is_in_the_reference(name):
     assert f"`{name}`" in (DOCS / "fitting.md").read_text()

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scalewright.models.gating import GATES
 from scalewright.models.methods import METHODS
 from scalewright.orchestrator.config.load import load_experiment, read_experiment
+from scalewright.orchestrator.config.resources import EXECUTORS
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.plan.expand import expand
 
@@ -37,7 +39,7 @@ REPLACED = [
         "[gpt+]",
         "[{method: gpt+, gate: gapas}]",
         '5: methods[0].gate: unknown gate "gapas"; did you mean "gpas"? '
-        "(valid: none, gpas, gpas-per-sublayer, naive, fixed)",
+        f"(valid: {', '.join(GATES)})",
     ),
     ("[gpt+]", "[gpt+, gpt+]", '5: methods[1]: a second method with the label "gpt+"; give each a `label:` of its own'),
     ("[gpt+]", "[]", "5: methods: must hold at least one item"),
@@ -88,7 +90,7 @@ ADDED = [
     ("schedule: { warmup: 100 }", '6: schedule.warmup: "100" is ambiguous here; write 10%, 100 steps or 20k tokens'),
     ("schedule: { nam: cosine }", '6: schedule.nam: unknown key; did you mean "name"? (valid: name, warmup, decay, final)'),
     ("optimizer: { weight_decay: -0.1 }", '6: optimizer.weight_decay: "-0.1" must be 0 or more'),
-    ("executor: slrum", '6: executor: unknown executor "slrum"; did you mean "slurm"? (valid: local, slurm, debug)'),
+    ("executor: slrum", f'6: executor: unknown executor "slrum"; did you mean "slurm"? (valid: {", ".join(EXECUTORS)})'),
     ("resources:\n  profiles:\n    gpu: { time: 90 }", '8: resources.profiles.gpu.time: "90" is not a length of time; write for example 90min, 1h30m or 12:30:00'),
     ("resources:\n  profiles: { gpu: {} }\n  rules:\n    - { use: cpu }", '9: resources.rules[0].use: unknown profile "cpu"; did you mean "gpu"? (valid: gpu)'),
     ("resources:\n  profiles:\n    gpu: { mem: 8 }", '8: resources.profiles.gpu.mem: "8" is no amount of memory; write for example 8G or 512M; sbatch would take 8 for megabytes'),

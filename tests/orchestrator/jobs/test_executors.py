@@ -36,7 +36,7 @@ def test_every_executor_is_in_the_table():
 
 
 def test_another_name_is_refused_with_all_that_there_are():
-    with pytest.raises(UserError, match=r"slurn: not an executor \(expected local, slurm, debug\)"):
+    with pytest.raises(UserError, match=rf"slurn: not an executor \(expected {', '.join(EXECUTORS)}\)"):
         find_executor("slurn")
 
 

@@ -93,7 +93,7 @@ def test_a_run_that_ends_makes_every_figure_of_final_losses_stale(study, capsys)
     write_results(of.run_dir(plan.runs[-1].run_id), plan.runs[-1], 1.0)
     code, stale, _ = states(capsys)
     drawn = {"speed-ups", "loss-against-tokens", "loss-against-compute", "forecast", "layers", "training-curves"}
-    assert (code, stale) == (3, drawn)
+    assert code == 3 and stale >= drawn and "ablation" not in stale
 
 
 def test_every_figure_of_the_page_reads_parts_that_are_there(study):

@@ -115,7 +115,8 @@ def test_an_isoflop_grid_leads_with_the_multiplier_of_compute(iso):
 
 
 def test_an_isoflop_grid_has_its_multiplier_one_panel_of_curves_a_method_and_no_panel_a_size(iso):
-    names = [picture.name for section in build_report(iso).sections for picture in section.pictures]
+    answers = [section for section in build_report(iso).sections if section.name in ("speed-ups", "laws")]
+    names = [picture.name for section in answers for picture in section.pictures]
     assert names == ["speed-ups", "loss-against-compute", "isoflop-profiles-baseline", "isoflop-profiles-ours"]
 
 

@@ -26,6 +26,7 @@ def check_names(experiment: Experiment) -> None:
     _check_grid(experiment)
     _check_comparisons(experiment)
     _check_resources(experiment)
+    _check_trunk(experiment)
     check_shapes(experiment)
 
 
@@ -210,6 +211,14 @@ def _check_resources(experiment: Experiment) -> None:
             _check_name(experiment, (*path, "sizes"), size, experiment.sizes, "size")
         for label in rule.methods or ():
             _check_name(experiment, (*path, "methods"), label, experiment.labels, "method")
+
+
+def _check_trunk(experiment: Experiment) -> None:
+    """Runs of a trunk go one after another in their job."""
+    side_by_side = [name for name, one in experiment.resources.profiles.items() if one.at_once > 1]
+    if experiment.shared_trunk and side_by_side:
+        path: KeyPath = ("resources", "profiles", side_by_side[0], "at_once")
+        raise experiment.source.error(path, "not with shared_trunk, whose runs go one after another")
 
 
 def check_shapes(experiment: Experiment) -> None:

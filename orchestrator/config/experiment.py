@@ -218,6 +218,7 @@ class Experiment(Section):
     log_every_steps: Count = Field(default=10, alias="log_every")
     checkpoint_every_s: Duration = Field(default=60.0, alias="checkpoint_every")
     compile: Truth = False
+    shared_trunk: Truth = False
     database: Text | None = None
     executor: Executor = DEFAULT_EXECUTOR
     resources: Resources = Resources()

@@ -117,6 +117,7 @@ MEANS = {
     "log_every": "steps between metrics",
     "checkpoint_every": "time between checkpoints",
     "compile": "torch.compile",
+    "shared_trunk": "runs that differ in budget alone share their steps before the decay (schedule wsd)",
     "database": "path or URL; runs.sqlite beside this file unless given",
     "executor": "what starts jobs",
     "resources": "profiles of jobs and the rules that pick one",

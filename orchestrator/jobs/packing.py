@@ -16,6 +16,7 @@ class Work:
     wall_s: float | None = None
     profile: str = ""
     flops: float = 0.0
+    trunk: str = ""  # runs of one trunk go one after another, the longest first: the others begin where it was
 
     @property
     def cost(self) -> float:
@@ -51,21 +52,44 @@ def cheap_first(work: Sequence[Work]) -> list[Work]:
     return sorted(work, key=lambda one: (one.cost, one.run_id))
 
 
+def bundles(work: Sequence[Work]) -> list[list[Work]]:
+    """Put runs of one trunk together, the dearest first, and every other run alone; cheap bundles first."""
+    found: dict[str, list[Work]] = {}
+    for one in reversed(cheap_first(work)):
+        found.setdefault(one.trunk or one.run_id, []).append(one)
+    return sorted(found.values(), key=lambda bundle: (_cost(bundle), bundle[0].run_id))
+
+
+def in_order(work: Sequence[Work]) -> list[Work]:
+    """Sort the runs of one job: cheap first, and each trunk before what grows on it."""
+    return [one for bundle in bundles(work) for one in bundle]
+
+
+def _cost(work: Sequence[Work]) -> float:
+    return sum(one.cost for one in work)
+
+
 def balance(work: Sequence[Work], n_packs: int) -> list[list[Work]]:
     """Deal runs to at most `n_packs` packs of about equal cost (longest first to the emptiest), each cheap first."""
-    heap = [(0.0, index) for index in range(min(n_packs, len(work)))]
+    whole = bundles(work)
+    heap = [(0.0, index) for index in range(min(n_packs, len(whole)))]
     packs: list[list[Work]] = [[] for _ in heap]
-    for one in reversed(cheap_first(work)):
+    for bundle in reversed(whole):
         total, index = heapq.heappop(heap)
-        packs[index].append(one)
-        heapq.heappush(heap, (total + one.cost, index))
-    return [cheap_first(pack) for pack in packs]
+        packs[index] += bundle
+        heapq.heappush(heap, (total + _cost(bundle), index))
+    return [in_order(pack) for pack in packs]
 
 
 def group(work: Sequence[Work], n_runs: int) -> list[list[Work]]:
-    """Put every `n_runs` consecutive runs, cheap first, into one pack: packs as alike as their runs."""
-    ordered = cheap_first(work)
-    return [ordered[start : start + n_runs] for start in range(0, len(ordered), n_runs)]
+    """Put every `n_runs` consecutive runs, cheap first, into one pack: packs as alike as their runs; trunks whole."""
+    packs: list[list[Work]] = []
+    for bundle in bundles(work):
+        if packs and len(packs[-1]) + len(bundle) <= n_runs:
+            packs[-1] += bundle
+        else:
+            packs.append(list(bundle))
+    return packs
 
 
 def by_profile(work: Sequence[Work]) -> dict[str, list[Work]]:

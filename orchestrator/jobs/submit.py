@@ -125,7 +125,8 @@ def make_packs(study: Study, runs: Sequence[PlannedRun], order: Order) -> list[N
 def _to_work(study: Study, run: PlannedRun) -> Work:
     wall_s = run.planned.get("wall_s")
     flops = float(run.planned.get("flops_total") or 0.0)
-    return Work(run.run_id, str(study.run_dir(run.run_id)), wall_s, run.profile, flops)
+    trunk = str(run.settings.get("trunk") or "")
+    return Work(run.run_id, str(study.run_dir(run.run_id)), wall_s, run.profile, flops, trunk)
 
 
 def write_packs(study: Study, submission_id: str, packs: Sequence[NamedPack], snapshot: Snapshot, order: Order) -> None:

@@ -42,6 +42,10 @@ def estimate_wall_s(run: PlannedRun, profile: Profile, measured: Throughputs) ->
     return float(run.planned["flops_total"] / (speed * profile.devices) + run.planned["n_steps"] * STEP_OVERHEAD_S)
 
 
+def _checkpoints(run: PlannedRun) -> int:
+    return CHECKPOINTS + (0 if run.starts_at else len(run.settings["keep_at"]))
+
+
 @dataclass(frozen=True)
 class BillRow:
     """Runs of one method at one size. wall_s: seconds of training on one job each, without the start of a job."""
@@ -107,9 +111,12 @@ class Plan:
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes that the checkpoints of the runs to do may take: weights and two moments, CHECKPOINTS of each run."""
+        """Bytes that the checkpoints of the runs to do may take: weights and two moments, CHECKPOINTS of each run.
+
+        The longest run of a trunk leaves some to the others.
+        """
         return sum(
-            CHECKPOINTS * 3 * run.planned["n_params_total"] * bytes_per_number(run.spec.training["precision"])
+            3 * run.planned["n_params_total"] * bytes_per_number(run.spec.training["precision"]) * _checkpoints(run)
             for run in self.to_do
         )
 
@@ -127,12 +134,12 @@ def price(
 ) -> Plan:
     """Add times to the runs and collect the warnings."""
     profile = experiment.resources.profile
-    planned: dict[tuple[int, str], dict[str, Any]] = {}  # many runs share one record of planned numbers
+    planned: dict[tuple[int, str, int], dict[str, Any]] = {}  # many runs share one record of planned numbers
     for run in runs:
-        if (id(run.planned), run.profile) not in planned:
-            wall_s = estimate_wall_s(run, profile(run.profile), measured)
-            planned[id(run.planned), run.profile] = run.planned | {"wall_s": wall_s}
-    timed = [replace(run, planned=planned[id(run.planned), run.profile]) for run in runs]
+        if (key := (id(run.planned), run.profile, run.starts_at)) not in planned:
+            wall_s = run.share * estimate_wall_s(run, profile(run.profile), measured)
+            planned[key] = run.planned | {"wall_s": wall_s}
+    timed = [replace(run, planned=planned[id(run.planned), run.profile, run.starts_at]) for run in runs]
     n_measured = sum(throughput_key(run, profile(run.profile)) in measured for run in runs)
     known = {run.run_id: states[run.run_id] for run in timed if run.run_id in states}
     return Plan(experiment, tuple(timed), known, tuple(warn(experiment, timed)), n_measured)
@@ -160,8 +167,8 @@ def _sum_row(runs: list[PlannedRun], to_do: set[str]) -> BillRow:
         to_do=len(waiting),
         n_params=first.planned["n_params_non_embedding"],
         n_params_total=first.planned["n_params_total"],
-        n_tokens=sum(run.spec.training["n_tokens"] for run in waiting),
-        flops=sum(run.planned["flops_total"] for run in waiting),
+        n_tokens=sum(run.n_tokens for run in waiting),
+        flops=sum(run.share * run.planned["flops_total"] for run in waiting),
         wall_s=sum(run.planned["wall_s"] for run in waiting),
         memory_bytes=max(run.planned["memory_bytes"] for run in runs),
     )

@@ -19,6 +19,7 @@ from scalewright.orchestrator.plan.expand import unused_selectors
 from scalewright.orchestrator.plan.isoflop import with_isoflop
 from scalewright.orchestrator.plan.runs import DataManifest, PlannedRun, Planner, plan_runs
 from scalewright.orchestrator.plan.stages import plan_stage
+from scalewright.orchestrator.plan.trunks import share_trunks, trunk_notes
 from scalewright.orchestrator.study import Study
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def plan(experiment: Experiment, manifest: DataManifest, study: Study, *, data_d
     experiment = with_isoflop(experiment, manifest.vocab_size, StoredOptima(study))
     known = read_known(study)
     runs = plan_runs(experiment, manifest, laws=StoredLaws(study))
+    runs = share_trunks(experiment, runs) if experiment.shared_trunk else runs
     if data_dir is not None:
         where = {"data_dir": str(data_dir.resolve())}
         settings = {id(run.settings): run.settings | where for run in runs}  # many runs share one
@@ -127,6 +129,7 @@ def plan(experiment: Experiment, manifest: DataManifest, study: Study, *, data_d
     priced = price(experiment, runs, states=known.states, measured=known.throughputs)
     facts = Planner(experiment, manifest, StoredLaws(study)).facts
     unmet = [f"{name} matches no point of the grid" for name in unused_selectors(experiment, facts)]
+    priced = replace(priced, notes=(*priced.notes, *trunk_notes(priced)))
     return replace(priced, warnings=(*priced.warnings, *unmet, *_repeated_data(runs, manifest)))
 
 

@@ -69,7 +69,8 @@ class DataManifest(Protocol):
 class PlannedRun:
     """One run of an experiment. Two points with the same identity are one run; `n_points` counts them.
 
-    method: its label in the YAML; label: that with the overrides of its point.
+    method: its label in the YAML; label: that with the overrides of its point. starts_at: tokens that another run of
+    its trunk trains for it.
     """
 
     run_id: str
@@ -84,6 +85,17 @@ class PlannedRun:
     holdout: bool
     profile: str
     n_points: int = 1
+    starts_at: int = 0
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens that the run itself trains on."""
+        return int(self.spec.training["n_tokens"]) - self.starts_at
+
+    @property
+    def share(self) -> float:
+        """The part of the run that it trains itself."""
+        return self.n_tokens / int(self.spec.training["n_tokens"])
 
     @property
     def identity(self) -> dict[str, Any]:

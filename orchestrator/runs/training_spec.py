@@ -69,7 +69,10 @@ class TrainingSpec(Record):
 
 
 class Settings(Record):
-    """How a run is carried out; nothing here changes its result. Token counts are positions of the run."""
+    """How a run is carried out; nothing here changes its result. Token counts are positions of the run.
+
+    trunk: what it shares with runs of other lengths (`runs/trunk.py`), and keep_at: where it leaves its state to them.
+    """
 
     data_dir: str = ""
     evaluate_at: tuple[int, ...] = ()
@@ -85,6 +88,8 @@ class Settings(Record):
     label: str = ""
     lr_rule: str = ""
     errors_allowed: int = ERRORS_ALLOWED
+    trunk: str = ""
+    keep_at: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values, as spec.json holds them under `settings`."""

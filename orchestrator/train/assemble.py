@@ -76,9 +76,8 @@ def run_trainer(job: Assignment, manifest: Manifest, system: System, callbacks: 
     """Train from where the system's progress stands to the last step, or until a callback ends it."""
     trainer = make_trainer(job, system.ranks, callbacks)
     device, progress, training = trainer.strategy.root_device.type, system.progress, job.training
-    marks = job.steps_at(job.settings.evaluate_at) | job.steps_at(job.settings.diagnostics_at)
     longest = longest_chunk(job.flops_per_token * progress.batch_tokens, device)
-    lengths = chunk_lengths(progress.step, progress.n_steps, marks, longest)
+    lengths = chunk_lengths(progress.step, progress.n_steps, job.marks, longest)
     order = (training.context, training.seed, training.batch_sequences)
     sampler = open_train(job.settings.data_dir, manifest, *order)
     if lengths:  # none where the attempt before ended between its last checkpoint and DONE.json

@@ -25,6 +25,12 @@ class Assignment:
         """Return the first step at or after each token count."""
         return frozenset(min(-(-int(tokens) // self.spec.batch_tokens), self.spec.n_steps) for tokens in token_counts)
 
+    @property
+    def marks(self) -> frozenset[int]:
+        """Steps between which the training loop must come back to its callbacks."""
+        settings = self.settings
+        return self.steps_at((*settings.evaluate_at, *settings.diagnostics_at, *settings.keep_at))
+
 
 def read_assignment(run_dir: Path) -> Assignment:
     """Read spec.json; raises UserError when it is missing or does not hold what its run id stands for."""

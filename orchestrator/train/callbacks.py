@@ -10,12 +10,14 @@ from lightning.pytorch import Callback, Trainer
 from scalewright.models.diagnostics import collect
 from scalewright.orchestrator.runs.journal import Journal
 from scalewright.orchestrator.runs.ownership import Ownership
+from scalewright.orchestrator.runs.trunk import trunk_dir, trunk_of
 from scalewright.orchestrator.talk import say
 from scalewright.orchestrator.train import checkpoint
 from scalewright.orchestrator.train.assignment import Assignment
 from scalewright.orchestrator.train.evaluate import Validation
 from scalewright.orchestrator.train.progress import Clock
 from scalewright.orchestrator.train.system import System
+from scalewright.orchestrator.train.trunk import steps_kept
 
 MOST_UNSEEN_STEPS = 64  # however seldom is logged, a run that has diverged is seen to have
 
@@ -182,6 +184,7 @@ class Keeper(Callback):
         self.job, self.owner, self.journal, self.clock, self.wall_s_before = job, owner, journal, clock, wall_s_before
         self.last_save = time.monotonic()
         self.complained = False
+        self.keep_at, self.trunk = steps_kept(job), trunk_of(job.spec)
 
     def wall_s(self) -> float:
         """Return the seconds of this attempt and of those before it up to the checkpoint it began from."""
@@ -193,6 +196,8 @@ class Keeper(Callback):
         ends = progress.step == progress.n_steps or progress.outcome in ("preempted", "stopped")
         if progress.outcome != "diverged" and not system.recent and (ends or self.is_due()):
             self.save(system)
+        if progress.step in self.keep_at and progress.outcome != "diverged" and not system.recent:
+            self.leave(system)
         trainer.should_stop = system.ranks.agree(progress.outcome is not None)
 
     def is_due(self) -> bool:
@@ -209,10 +214,21 @@ class Keeper(Callback):
             self.write(system)
         self.last_save = time.monotonic()
 
-    def write(self, system: System) -> None:
-        """Write one checkpoint; a full disk costs the checkpoint, not the run, and is said once."""
+    def leave(self, system: System) -> None:
+        """Leave the state to the shorter runs of the trunk; without it, on a full disk, they train on their own."""
+        assert self.trunk is not None
+        path = trunk_dir(self.job.run_dir, self.trunk.trunk_id) / checkpoint.name_of(system.progress.step)
+        with self.clock.paused():
+            try:
+                if not path.exists():
+                    checkpoint.write(path, self.record(system) | {"run_id": self.trunk.trunk_id})
+            except OSError as trouble:
+                self.complain(trouble)
+
+    def record(self, system: System) -> dict[str, object]:
+        """Return what a checkpoint holds now."""
         progress = system.progress
-        record = {
+        return {
             "run_id": self.job.run_id,
             "step": progress.step,
             "tokens": progress.tokens,
@@ -220,12 +236,20 @@ class Keeper(Callback):
             "optimizer": system.optimizer.state_dict(),
             "progress": progress.state(self.wall_s()),
         }
+
+    def complain(self, trouble: OSError) -> None:
+        """Say once that there is no room for checkpoints."""
+        if not self.complained:
+            say(f"scalewright: {self.job.run_dir}: no checkpoint written ({trouble.strerror})")
+        self.complained = True
+
+    def write(self, system: System) -> None:
+        """Write one checkpoint; a full disk costs the checkpoint, not the run, and is said once."""
+        progress = system.progress
         try:
-            path, n_bytes = checkpoint.save(self.job.run_dir, record)
+            path, n_bytes = checkpoint.save(self.job.run_dir, self.record(system))
         except OSError as trouble:
-            if not self.complained:
-                say(f"scalewright: {self.job.run_dir}: no checkpoint written ({trouble.strerror})")
-            self.complained = True
+            self.complain(trouble)
             return
         self.journal.checkpoint(progress.step, progress.tokens, path.relative_to(self.job.run_dir), n_bytes)
         self.journal.sync_to_disk()

@@ -33,25 +33,40 @@ NAME = re.compile(r"step-(\d{9,})\.pt")
 
 def save(run_dir: Path, record: dict[str, Any]) -> tuple[Path, int]:
     """Write the checkpoint of `record["step"]` durably; return its path and size in bytes. Raises OSError."""
-    folder = run_dir / "ckpt"
-    folder.mkdir(exist_ok=True)
     path = path_of(run_dir, record["step"])
+    n_bytes = write(path, record)
+    for old in list(checkpoints(run_dir))[KEPT:]:
+        old.unlink(missing_ok=True)
+    return path, n_bytes
+
+
+def write(path: Path, record: dict[str, Any]) -> int:
+    """Write one file durably, making its folder; return its bytes. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, **record}, buffer)
     write_bytes(path, buffer.getbuffer())
-    for old in list(checkpoints(run_dir))[KEPT:]:
-        old.unlink(missing_ok=True)
-    return path, buffer.tell()
+    return buffer.tell()
 
 
 def path_of(run_dir: Path, step: int) -> Path:
     """Where the checkpoint of a step lies."""
-    return run_dir / "ckpt" / f"step-{step:09d}.pt"
+    return run_dir / "ckpt" / name_of(step)
+
+
+def name_of(step: int) -> str:
+    """Name the file of a step."""
+    return f"step-{step:09d}.pt"
 
 
 def checkpoints(run_dir: Path) -> Iterator[Path]:
     """Yield the checkpoints of a run, the newest first."""
-    found = [path for path in (run_dir / "ckpt").glob("step-*.pt") if NAME.fullmatch(path.name)]
+    return in_folder(run_dir / "ckpt")
+
+
+def in_folder(folder: Path) -> Iterator[Path]:
+    """Yield the checkpoints in a folder, the newest first."""
+    found = [path for path in folder.glob("step-*.pt") if NAME.fullmatch(path.name)]
     yield from sorted(found, key=lambda path: int(path.stem.removeprefix("step-")), reverse=True)
 
 
@@ -62,11 +77,14 @@ def load(path: Path) -> dict[str, Any]:
 
 def load_latest(run_dir: Path, run_id: str) -> dict[str, Any] | None:
     """Read the newest whole checkpoint of this run; a damaged one is passed over for the one before it."""
-    for path in checkpoints(run_dir):
-        try:
-            record = load(path)
-        except DAMAGE:
-            continue
-        if record.get("format") == FORMAT and record.get("run_id") == run_id:
-            return record
-    return None
+    found = (read(path, run_id) for path in checkpoints(run_dir))
+    return next((record for record in found if record is not None), None)
+
+
+def read(path: Path, whose: str) -> dict[str, Any] | None:
+    """Read a checkpoint of the run or trunk `whose`; None where it is damaged or of another."""
+    try:
+        record = load(path)
+    except DAMAGE:
+        return None
+    return record if record.get("format") == FORMAT and record.get("run_id") == whose else None

@@ -23,6 +23,7 @@ class Monitor:
     patience_steps: float
     best: float = math.inf
     high_steps: int = 0
+    most_high_steps: int = 0
     window: list[float] = field(default_factory=list)
 
     @classmethod
@@ -41,6 +42,7 @@ class Monitor:
         self.window.clear()
         self.best = min(self.best, mean)
         self.high_steps = self.high_steps + WINDOW_STEPS if mean > self.best + self.rise_nats else 0
+        self.most_high_steps = max(self.most_high_steps, self.high_steps)
         if self.high_steps < self.patience_steps:
             return None
         since = f"more than {self.rise_nats} above its best {self.best:.3f} for {self.high_steps} steps"
@@ -48,8 +50,10 @@ class Monitor:
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps."""
-        return {"best": self.best, "high_steps": self.high_steps, "window": list(self.window)}
+        counts = {"high_steps": self.high_steps, "most_high_steps": self.most_high_steps}
+        return {"best": self.best, **counts, "window": list(self.window)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take up `state` of a checkpoint."""
         self.best, self.high_steps, self.window = state["best"], state["high_steps"], list(state["window"])
+        self.most_high_steps = state.get("most_high_steps", 0)

@@ -20,7 +20,7 @@ from scalewright.orchestrator.runs.ownership import Ownership, new_token, take_o
 from scalewright.orchestrator.runs.records import Done, Outcome
 from scalewright.orchestrator.runs.run_files import read_run
 from scalewright.orchestrator.talk import say
-from scalewright.orchestrator.train import checkpoint, process
+from scalewright.orchestrator.train import checkpoint, process, trunk
 from scalewright.orchestrator.train.assemble import build_model, open_data, open_validation, recipe_of, run_trainer
 from scalewright.orchestrator.train.assignment import Assignment, read_assignment
 from scalewright.orchestrator.train.callbacks import (
@@ -60,6 +60,7 @@ def train(
     try:
         job = read_assignment(Path(run_dir))
         process.set_up(threads or job.settings.threads)
+        trunk.adopt(job)
         saved = checkpoint.load_latest(job.run_dir, job.run_id)
         progress = _progress_from(job, saved)
     except Exception as error:
@@ -90,7 +91,7 @@ def fit(job: Assignment, progress: Progress, saved: dict[str, Any] | None, keepe
     journal, clock, settings = keeper.journal, keeper.clock, job.settings
     why_stop = stop_asker(job.run_dir)
     evaluate_at, diagnostics_at = job.steps_at(settings.evaluate_at), job.steps_at(settings.diagnostics_at)
-    marks = evaluate_at | diagnostics_at | {progress.n_steps}
+    marks = job.marks | {progress.n_steps}
     context = job.training.context
     epoch_tokens = manifest.train.n_windows(context) * context
     callbacks = [

@@ -227,6 +227,8 @@ ELSEWHERE: dict[str, str] = {
     "data.dir": "tests/orchestrator/config/test_config_errors.py",
     "mirrors.name": "tests/orchestrator/train/test_mirrors.py",
     "mirrors.options": "tests/orchestrator/train/test_mirrors.py",
+    "shared_trunk": "tests/orchestrator/cli/test_shared_trunk.py"
+    "::test_runs_of_a_shared_trunk_end_as_they_would_alone_to_the_last_bit",
     "compile": "tests/contracts/test_every_model_compiles.py",
     "resources.profiles.price": "tests/orchestrator/cli/test_planning_verbs.py"
     "::test_the_bill_has_gpu_hours_their_price_and_disk_and_a_limit_stops_it",

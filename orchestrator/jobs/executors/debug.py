@@ -9,7 +9,7 @@ from scalewright.orchestrator.config.resources import Profile
 from scalewright.orchestrator.jobs.carrier import INLINE, run_job
 from scalewright.orchestrator.jobs.executors.executor import Handover, new_chunk, record_jobs
 from scalewright.orchestrator.jobs.executors.here import OnThisMachine
-from scalewright.orchestrator.jobs.packing import Work, cheap_first
+from scalewright.orchestrator.jobs.packing import Work, in_order
 from scalewright.orchestrator.jobs.records import Chunk
 from scalewright.orchestrator.runs import signals
 from scalewright.orchestrator.runs.processes import Process
@@ -26,7 +26,7 @@ class Debug(OnThisMachine):
         self, study: Study, work: Sequence[Work], profile: Profile, max_parallel: int | None
     ) -> Sequence[Sequence[Work]]:
         """Make one pack of all, cheapest first: there is only this process."""
-        return [cheap_first(work)]
+        return [in_order(work)]
 
     def submit(self, handover: Handover) -> int:
         """Run everything here and now; return when it is over."""

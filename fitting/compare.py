@@ -253,7 +253,7 @@ def _settings_warnings(settings: tuple[DifferingSetting, ...], method: str, base
     both = f"{method} and {baseline} also differ in {', '.join(between)}: what separates them is of all these together"
     return [both] * bool(between) + [
         f"runs of {one.within} of one size and budget differ in {one.words} and are taken for seeds of each other:"
-        " give each value an experiment of its own"
+        " give each value a separate experiment"
         for one in settings
         if one.within is not None
     ]

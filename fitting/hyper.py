@@ -342,7 +342,9 @@ def best_of_sweeps(points: Points, setting: str = "lr_peak") -> Points:
     keys = pd.MultiIndex.from_frame(frame[CELL])
     wanted = pd.Series(chosen.reindex(keys).to_numpy(dtype=np.float64), index=frame.index)
     keep = frame[setting].isna() | (frame[setting] == wanted)
-    dropped = tuple(Exclusion(str(i), f"not the best {setting} of its cell") for i in frame.loc[~keep, "run_id"])
+    dropped = tuple(
+        Exclusion(str(i), f"not the best {setting} of its size and budget") for i in frame.loc[~keep, "run_id"]
+    )
     kept = points.where(keep)
     return Points(kept.frame, (*points.excluded, *dropped), points.rules)
 

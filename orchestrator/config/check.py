@@ -80,7 +80,7 @@ def _check_labels(experiment: Experiment) -> None:
     labels = experiment.labels
     for place, label in enumerate(labels):
         if label in labels[:place]:
-            message = f'a second method with the label "{label}"; give each a `label:` of its own'
+            message = f'a second method with the label "{label}"; give each another `label:`'
             raise experiment.source.error(method_path(experiment, place), message)
 
 
@@ -107,14 +107,14 @@ def _check_tune(experiment: Experiment) -> None:
     if tune is None:
         return
     if experiment.lr is not None:
-        raise error(("lr",), "not beside `tune:`, which finds the rates; single methods may have an `lr` of their own")
+        raise error(("lr",), "not beside `tune:`, which finds the rates; a method may set another `lr`")
     if all(method.lr is not None for method in experiment.methods):
-        raise error(("tune",), "every method has an `lr` of its own: there is nothing to sweep")
+        raise error(("tune",), "every method sets an `lr`: there is nothing to sweep")
     shared = sorted(experiment.all_seeds & set(tune.seeds or ()))
     if shared:
         raise error(("tune", "seeds"), f"seed {shared[0]} is one of the grid's; give others")
     if any("lr" in group.axes or "lr" in group.zip for group in experiment.grid):
-        raise error(("tune",), "a group of the grid has rates of its own; sweep by `tune:` or by an axis, not by both")
+        raise error(("tune",), "a group of the grid sets rates; sweep by `tune:` or by an axis, not by both")
     for size in tune.at:
         _check_name(experiment, ("tune", "at"), size, experiment.sizes, "size")
     if tune.budget:

@@ -71,7 +71,7 @@ def _borrowed_rates(experiment: Experiment, runs: Sequence[PlannedRun]) -> Itera
     elif len(without_own) > 1 and is_shared(experiment.lr, names):
         yield (
             f"one learning-rate rule for {_shorten(without_own)}: all but one borrow it, and a difference between them "
-            "may be the rate's; give each method a rate of its own"
+            "may be the rate's; give each method a tuned rate"
         )
 
 

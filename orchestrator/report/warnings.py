@@ -123,7 +123,7 @@ def mixed_settings(analysis: Analysis) -> str:
         return ""
     return (
         f"Runs of one method, size and budget differ in {listed(mixed)}, and laws and comparisons take them for seeds "
-        "of each other. Give each value an experiment of its own."
+        "of each other. Give each value a separate experiment."
     )
 
 

@@ -261,9 +261,7 @@ def repeat_notes(once: Sequence[Measured], again: Sequence[Measured]) -> list[st
     """Say which rows were not counted twice, and which look like another one without being equal to it."""
     notes = []
     if again:
-        notes.append(
-            f"{named(row.line for row in again)}: {AGAIN}; give runs of their own a seed each, in a column seed"
-        )
+        notes.append(f"{named(row.line for row in again)}: {AGAIN}; give separate runs a seed each, in a column seed")
     alone = [row for row in once if not {"step", "run"} & set(row.values)]
     same_loss = lines_again(row for row in alone if "seed" not in row.values)
     if same_loss:
@@ -273,8 +271,8 @@ def repeat_notes(once: Sequence[Measured], again: Sequence[Measured]) -> list[st
     same_seed = lines_again((row for row in alone if "seed" in row.values), besides=("loss", "bits_per_byte"))
     if same_seed:
         notes.append(
-            f"{named(same_seed)}: the settings and the seed of an earlier row, with another loss. These count as runs "
-            "of their own; name what they differ in (--settings COLUMN), or take all but one out"
+            f"{named(same_seed)}: the settings and the seed of an earlier row, with another loss. These count as "
+            "separate runs; name what they differ in (--settings COLUMN), or take all but one out"
         )
     return notes
 

@@ -52,7 +52,7 @@ def read_header(path: Path, cells: Sequence[str], delimiter: str) -> list[str]:
     names = [cell.strip() for cell in cells]
     twice = [name for name, count in Counter(filter(None, names)).items() if count > 1]
     if twice:
-        raise UserError(f"{path}: two columns are named {twice[0]!r}; give each a name of its own")
+        raise UserError(f"{path}: two columns are named {twice[0]!r}; give each another name")
     other = next((sign for sign in SEPARATORS if sign != delimiter and sign in names[0]), None)
     if len(names) == 1 and other:
         raise UserError(
@@ -109,7 +109,7 @@ def _read_parquet(path: Path) -> Iterator[Row]:
         raise UserError(f"{path}: not a Parquet file ({str(trouble).splitlines()[0]})") from None
     if len(set(table.column_names)) < len(table.column_names):
         twice = Counter(table.column_names).most_common(1)[0][0]
-        raise UserError(f"{path}: two columns are named {twice!r}; give each a name of its own")
+        raise UserError(f"{path}: two columns are named {twice!r}; give each another name")
     yield from (Row(line, cells) for line, cells in enumerate(table.to_pylist(), 1))
 
 

@@ -87,7 +87,7 @@ def read_schedule(record: ScheduleSpec, n_tokens: int) -> Schedule:
     if (record.name == "wsd") != bool(record.decay_tokens):
         raise ScheduleError(
             "decay",
-            f"schedule {record.name}: {'needs a decay above 0' if record.name == 'wsd' else 'has no decay of its own'}",
+            f"schedule {record.name}: {'needs a decay above 0' if record.name == 'wsd' else 'takes no decay'}",
         )
     decay_tokens = record.decay_tokens or 0
     if record.warmup_tokens + decay_tokens > n_tokens:

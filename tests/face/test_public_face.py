@@ -17,8 +17,8 @@ from scalewright.orchestrator.cli import run
 from scalewright.orchestrator.plan.make import plan_file, record
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "orchestrator" / "cli"))
-from test_analysing_verbs import YAML, plant, write_results  # noqa: E402
+sys.path.insert(0, str(ROOT / "tests" / "orchestrator"))
+from planted_study import YAML, plant, write_results  # noqa: E402
 
 DEMO = YAML.replace("experiment: planted", "experiment: demo")
 HEAVY = ("numpy", "pandas", "scipy", "matplotlib", "sqlalchemy", "torch", "lightning", "typer", "pydantic")

@@ -134,7 +134,8 @@ def test_batch_sizes_are_optimised_the_same_way():
 def test_only_the_best_rate_of_each_cell_stays_and_the_others_are_listed():
     kept = best_of_sweeps(check_points(sweep()))
     assert len(kept) == 9
-    assert len(kept.excluded) == 72 and {e.reason for e in kept.excluded} == {"not the best lr_peak of its cell"}
+    assert len(kept.excluded) == 72
+    assert {e.reason for e in kept.excluded} == {"not the best lr_peak of its size and budget"}
 
 
 def test_without_a_sweep_there_is_nothing_to_fit():

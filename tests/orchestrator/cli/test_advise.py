@@ -1,11 +1,10 @@
 """`advise` as a person types it: what it prefers, what it keeps, what it starts, and what later verbs say of it."""
 
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from planted_study import YAML, write_results
 
 from scalewright.db.engine import open_database
 from scalewright.db.store import claim_runs
@@ -13,9 +12,6 @@ from scalewright.orchestrator.cli.actions import order_of
 from scalewright.orchestrator.jobs.submit import announce
 from scalewright.orchestrator.plan.make import plan_file, record
 from scalewright.orchestrator.study import Study
-
-sys.path.insert(0, str(Path(__file__).parent))
-from test_analysing_verbs import YAML, write_results  # noqa: E402
 
 ASKED = ("advise", "--question", "compare: angpt over gpt+")
 

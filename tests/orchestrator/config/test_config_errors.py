@@ -41,7 +41,7 @@ REPLACED = [
         '5: methods[0].gate: unknown gate "gapas"; did you mean "gpas"? '
         f"(valid: {', '.join(GATES)})",
     ),
-    ("[gpt+]", "[gpt+, gpt+]", '5: methods[1]: a second method with the label "gpt+"; give each a `label:` of its own'),
+    ("[gpt+]", "[gpt+, gpt+]", '5: methods[1]: a second method with the label "gpt+"; give each another `label:`'),
     ("[gpt+]", "[]", "5: methods: must hold at least one item"),
     ("[gpt+]", "{mine: {method: gpt+, options: 3}}", '5: methods.mine.options: expected a mapping of option: value, got "3"'),
     ("heads: 2", "heads: 3", "3: sizes.small: heads = 3: width 32 / heads must be a whole even number"),

@@ -4,21 +4,18 @@ import json
 import re
 import shutil
 import sqlite3
-import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
+from planted_study import plant, write_results
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
-from test_analysing_verbs import plant, write_results  # noqa: E402
-
-from scalewright.fitting.figures.gallery import FIGURES  # noqa: E402
-from scalewright.orchestrator.analysis.inputs import read_inputs  # noqa: E402
-from scalewright.orchestrator.cli import run  # noqa: E402
-from scalewright.orchestrator.plan.make import plan_file  # noqa: E402
-from scalewright.orchestrator.study import Study  # noqa: E402
-from scalewright.orchestrator.sync.sync import sync  # noqa: E402
+from scalewright.fitting.figures.gallery import FIGURES
+from scalewright.orchestrator.analysis.inputs import read_inputs
+from scalewright.orchestrator.cli import run
+from scalewright.orchestrator.plan.make import plan_file
+from scalewright.orchestrator.study import Study
+from scalewright.orchestrator.sync.sync import sync
 
 
 @pytest.fixture(scope="module")

@@ -71,7 +71,7 @@ def test_only_a_rate_that_comes_down_ends_annealed() -> None:
         ),
         ({"warmup_tokens": N_TOKENS}, "a warm-up of 1,000 tokens in a run of 1,000"),
         ({"name": "wsd"}, "needs a decay above 0"),
-        ({"name": "cosine", "decay_tokens": 100}, "has no decay of its own"),
+        ({"name": "cosine", "decay_tokens": 100}, "takes no decay"),
     ],
 )
 def test_an_unknown_or_impossible_schedule_is_refused(changes: dict[str, Any], said: str) -> None:

@@ -239,3 +239,39 @@ def norm_gradient(g: Tensor, y: Tensor, r: Tensor | None, divisor: int, out: Ten
         return
     inner = (g * y).sum(-1, keepdim=True)
     torch.mul(torch.addcmul(g, y, inner, value=-1 / divisor), r, out=out)
+
+
+class ChunkedCrossEntropy(Function):
+    """Mean cross-entropy of x W^T in nats, some rows at a time: all logits of a large vocabulary never exist at once.
+
+    The gradients are made beside the loss, so no logit is computed twice; those of W are summed in fp32.
+    """
+
+    @staticmethod
+    def forward(ctx: Context, x: Tensor, weight: Tensor, targets: Tensor, rows: int) -> Tensor:
+        """Return the loss of x (n, width) under weight (vocab, width) at targets (n,), in fp32."""
+        n, needs_gradient = len(x), any(ctx.needs_input_grad)
+        total = x.new_zeros((), dtype=torch.float32)
+        d_x = torch.empty_like(x) if needs_gradient else x
+        d_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_gradient else weight
+        with torch.autocast(x.device.type, enabled=False):
+            for start in range(0, n, rows):
+                part, wanted = x[start : start + rows], targets[start : start + rows, None]
+                logits = (part @ weight.T).float()
+                normaliser = logits.logsumexp(-1, keepdim=True)
+                total += (normaliser - logits.gather(-1, wanted)).sum()
+                if needs_gradient:
+                    d_logits = logits.sub_(normaliser).exp_()
+                    d_logits.scatter_add_(-1, wanted, torch.full_like(normaliser, -1.0))
+                    d_logits = (d_logits / n).to(x.dtype)
+                    d_x[start : start + rows] = d_logits @ weight
+                    d_weight += d_logits.T @ part
+        ctx.save_for_backward(d_x, d_weight.to(weight.dtype))
+        return total / n
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Context, g: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of x and weight; none for the rest."""
+        d_x, d_weight = ctx.saved_tensors
+        return d_x * g.to(d_x.dtype), d_weight * g.to(d_weight.dtype), None, None

@@ -14,6 +14,7 @@ from scalewright.models.options import Options, pick, resolve_options, written
 from scalewright.models.own import is_own, own_record
 from scalewright.models.wiring import Interior, Shape, Wiring
 
+LOGITS_AT_ONCE = 2**26  # 256 MiB in fp32: the loss of more is computed in parts
 DEFAULT_MLP_RATIO = 4  # mlp_width = 4 width for all methods, so that they are comparable at equal size
 
 

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from scalewright.models.block import Block
 from scalewright.models.constraints import constrain, normalise
 from scalewright.models.forms import FORMS, Form, wide
+from scalewright.models.fused import ChunkedCrossEntropy
 from scalewright.models.gates import make_gates
 from scalewright.models.inits import Fan, initial_std
 from scalewright.models.joins import Weights, make_lerps, make_scale
 from scalewright.models.layers import rotary_table
 from scalewright.models.norms import make_norm
-from scalewright.models.spec import ModelSpec
+from scalewright.models.spec import LOGITS_AT_ONCE, ModelSpec
 from scalewright.models.wiring import EMBEDDING, HEAD
 
 
@@ -40,6 +41,16 @@ class Head(nn.Module):
         if self.folded:
             return F.linear(x, (self.weight * self.scale()[:, None]).to(self.weight.dtype))
         return F.linear(x, self.weight) * self.scale()
+
+    @torch.compiler.disable
+    def loss(self, x: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean cross-entropy in nats of targets (n,) for x (n, width), never holding all logits."""
+        weight = self.weight if self.scale is None else (self.weight * self.scale()[:, None]).to(self.weight.dtype)
+        if torch.is_autocast_enabled(x.device.type):
+            x, weight = (one.to(torch.get_autocast_dtype(x.device.type)) for one in (x, weight))
+        rows = max(1, LOGITS_AT_ONCE // len(weight))
+        loss: Tensor = ChunkedCrossEntropy.apply(x, weight, targets, rows)
+        return loss
 
 
 class Embedding(nn.Module):
@@ -96,7 +107,9 @@ class Transformer(nn.Module):
         return [None] * (2 * self.spec.depth) if self.lerps is None else [*self.lerps.weights()]
 
     def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean cross-entropy in nats of targets (b, t), in fp32."""
+        """Return the mean cross-entropy in nats of targets (b, t), in fp32; of many logits, some at a time."""
+        if targets.numel() * self.spec.vocab_size > LOGITS_AT_ONCE:
+            return self.head.loss(self.stream(tokens).flatten(0, 1), targets.flatten())
         return F.cross_entropy(wide(self(tokens).flatten(0, 1)), targets.flatten())
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from scalewright.models.count import DEFAULT_FLOP_CONVENTION, count_parameters, flops_per_token, n_params
 from scalewright.models.errors import ModelError
-from scalewright.models.spec import ModelSpec
+from scalewright.models.spec import LOGITS_AT_ONCE, ModelSpec
 from scalewright.orchestrator.config.check import method_path
 from scalewright.orchestrator.config.experiment import Experiment, Method
 from scalewright.orchestrator.config.models import PLAIN_METHOD, model_spec
@@ -149,12 +149,14 @@ def bytes_per_number(precision: str) -> int:
 def memory_bytes(spec: ModelSpec, n_params_total: int, batch_sequences: int, precision: str) -> int:
     """Estimate the peak memory of a job in bytes: the process, weights with gradients and two moments, activations.
 
-    Kept for the backward, per token and layer: about 14 vectors of the width and 4 of the MLP's; logits three times.
+    Kept for the backward, per token and layer: about 14 vectors of the width and 4 of the MLP's; logits three times, of
+    many a part.
     """
-    mlp_width = spec.shape.mlp_width
-    per_token = spec.depth * (14 * spec.width + 4 * mlp_width) + 3 * spec.vocab_size
-    activations = batch_sequences * spec.context * per_token * (2 if precision.startswith("bf16") else 4)
-    return PROCESS_BYTES + 4 * bytes_per_number(precision) * n_params_total + activations
+    n_tokens = batch_sequences * spec.context
+    activations = n_tokens * spec.depth * (14 * spec.width + 4 * spec.shape.mlp_width)
+    logits = 3 * min(n_tokens * spec.vocab_size, LOGITS_AT_ONCE)
+    kept = (activations + logits) * (2 if precision.startswith("bf16") else 4)
+    return PROCESS_BYTES + 4 * bytes_per_number(precision) * n_params_total + kept
 
 
 class Planner:

@@ -109,6 +109,15 @@ def parameter_roles(model: nn.Module) -> dict[str, str]:
     return roles
 
 
+def linear_maps(model: nn.Module) -> dict[str, int]:
+    """Return how many linear maps are stacked, row upon row, in each parameter that holds some: q, k, v in one."""
+    return {
+        f"{path}.{name}": len(parts)
+        for path, module in model.named_modules()
+        for name, parts in getattr(module, "parts", {}).items()
+    }
+
+
 def initialise(model: Transformer, seed: int) -> None:
     """Draw every matrix from a stream of its own, so that no option of gate or method moves another weight."""
     spec = model.spec

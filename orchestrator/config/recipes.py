@@ -11,7 +11,8 @@ from typing import Any
 from scalewright.orchestrator.config.values import Extent
 
 PRECISIONS = ("fp32", "bf16-mixed", "bf16-pure")
-OPTIMIZERS = ("adamw",)
+OPTIMIZERS = ("adamw", "muon")
+MUON_MOMENTUM = 0.95
 
 ADAMW: dict[str, Any] = {"name": "adamw", "eps": 1e-8, "clip_norm": 1.0, "gate_clip_norm": None}
 COSINE: dict[str, Any] = {"name": "cosine", "decay": 0.2}  # `decay`: share of a wsd schedule
@@ -34,6 +35,12 @@ RECIPES: dict[str, Recipe] = {
         "AdamW with decay of every matrix and a warm-up; cosine to zero",
         "arXiv:2505.22014 names decay and warm-up without values; decay, betas and floor as nGPT's baseline "
         "(arXiv:2410.01131 and its code), warm-up share as arXiv:2506.22049",
+    ),
+    "muon": Recipe(
+        ADAMW | {"name": "muon", "beta1": 0.9, "beta2": 0.95, "weight_decay": 0.1, "decay": "matrices+embeddings"},
+        COSINE | {"warmup": Extent(0.1, "share"), "final": 0.0},
+        "Muon for the matrices of attention and MLP, with steps as long as AdamW's, AdamW for the rest; else as `gpt`",
+        "arXiv:2502.16982, section 2.2 (steps, decay, momentum); betas, warm-up and floor: our choice, as `gpt`",
     ),
     "normalized": Recipe(
         ADAMW | {"beta1": 0.9, "beta2": 0.95, "weight_decay": 0.0, "decay": "none"},

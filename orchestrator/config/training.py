@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ValidationError
 
 from scalewright.orchestrator.config import values
-from scalewright.orchestrator.config.recipes import OPTIMIZERS, PRECISIONS
+from scalewright.orchestrator.config.recipes import MUON_MOMENTUM, OPTIMIZERS, PRECISIONS
 from scalewright.orchestrator.config.section import (
     BelowOne,
     Count,
@@ -36,7 +36,7 @@ class Overrides(Section):
 
 
 class Optimizer(Overrides):
-    """Changes to a recipe's optimiser. Norms are L2; `none` turns a clip off."""
+    """Changes to a recipe's optimiser. Norms are L2; `none` turns a clip off. momentum: of `muon`."""
 
     name: Annotated[str, BeforeValidator(one_of(*OPTIMIZERS, what="optimizer"))] = "adamw"
     beta1: BelowOne = 0.9
@@ -44,6 +44,7 @@ class Optimizer(Overrides):
     eps: Positive = 1e-8
     weight_decay: NotNegative = 0.0
     decay: Annotated[str, BeforeValidator(one_of(*DECAY, what="set of decayed roles"))] = "none"
+    momentum: BelowOne = MUON_MOMENTUM
     clip_norm: Limit = 1.0
     gate_clip_norm: Limit = None
 

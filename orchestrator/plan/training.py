@@ -5,7 +5,7 @@ from typing import Any
 
 from scalewright.orchestrator.config.experiment import Experiment, Method, Size
 from scalewright.orchestrator.config.models import method_record
-from scalewright.orchestrator.config.recipes import RECIPES
+from scalewright.orchestrator.config.recipes import MUON_MOMENTUM, RECIPES
 from scalewright.orchestrator.config.values import Extent
 from scalewright.orchestrator.plan.expand import Point
 from scalewright.orchestrator.runs.training_spec import (
@@ -60,6 +60,9 @@ def training_spec(
 ) -> TrainingSpec:
     """Write how a point is trained: whole numbers and floats in fixed types, nothing left to a default."""
     optimizer, schedule = options
+    if "momentum" in optimizer and optimizer["name"] != "muon":
+        why = f"only muon has it; the optimizer of {point.method} is {optimizer['name']}"
+        raise experiment.source.error(("optimizer", "momentum"), why)
     return TrainingSpec(
         n_tokens=n_tokens,
         batch_sequences=point.batch,
@@ -76,6 +79,7 @@ def training_spec(
             decay=optimizer["decay"] if optimizer["weight_decay"] else "none",
             clip_norm=float(optimizer["clip_norm"] or NO_CLIP),
             gate_clip_norm=float(optimizer["gate_clip_norm"] or NO_CLIP),
+            momentum=float(optimizer.get("momentum", MUON_MOMENTUM)) if optimizer["name"] == "muon" else None,
         ),
         schedule=schedule_spec(schedule, n_tokens, point.batch * point.context),
         evaluation=EvaluationSpec(n_windows=experiment.evaluation.n_windows),

@@ -15,7 +15,7 @@ class Record(BaseModel):
 
 
 class OptimizerSpec(Record):
-    """Norms are L2; a clip of 0 is none."""
+    """Norms are L2; a clip of 0 is none. momentum: of `muon` alone."""
 
     name: str
     lr_peak: float
@@ -26,6 +26,7 @@ class OptimizerSpec(Record):
     decay: str
     clip_norm: float
     gate_clip_norm: float
+    momentum: float | None = None
 
 
 class ScheduleSpec(Record):

@@ -9,7 +9,7 @@ from lightning.pytorch import LightningModule
 from torch import nn
 
 from scalewright.models.constraints import constrain
-from scalewright.models.transformer import parameter_roles
+from scalewright.models.transformer import linear_maps, parameter_roles
 from scalewright.orchestrator.runs.training_spec import OptimizerSpec
 from scalewright.orchestrator.train.optimizers import build_optimizer, clip_norm, gradients_of
 from scalewright.orchestrator.train.progress import Progress
@@ -57,7 +57,7 @@ class System(LightningModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Build the optimiser, with the state of a checkpoint where there is one, and what each step needs of it."""
         roles = parameter_roles(self.model)
-        self.optimizer = build_optimizer(self.model, roles, self.recipe.optimizer)
+        self.optimizer = build_optimizer(self.model, roles, self.recipe.optimizer, linear_maps(self.model))
         if self.optimizer_state is not None:
             self.optimizer.load_state_dict(self.optimizer_state)
             self.optimizer_state = None

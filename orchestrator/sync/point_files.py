@@ -104,12 +104,13 @@ def _read_parquet(path: Path) -> Iterator[Row]:
     import pyarrow.parquet
 
     try:
+        names = pyarrow.parquet.read_schema(path).names
+        (most, count), *_ = Counter(names).most_common(1) or [("", 0)]
+        if count > 1:  # first, because a table with such columns cannot be read
+            raise UserError(f"{path}: two columns are named {most!r}; give each another name")
         table = pyarrow.parquet.read_table(path)
     except pyarrow.ArrowInvalid as trouble:
         raise UserError(f"{path}: not a Parquet file ({str(trouble).splitlines()[0]})") from None
-    if len(set(table.column_names)) < len(table.column_names):
-        twice = Counter(table.column_names).most_common(1)[0][0]
-        raise UserError(f"{path}: two columns are named {twice!r}; give each another name")
     yield from (Row(line, cells) for line, cells in enumerate(table.to_pylist(), 1))
 
 

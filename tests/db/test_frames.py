@@ -16,7 +16,9 @@ from scalewright.db.maintenance import check, stats
 from scalewright.db.schema import METADATA
 from scalewright.db.typed import records
 from scalewright.db.upgrade import backup
+from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.runs.spec import RunSpec
+from scalewright.orchestrator.sync.export_tables import export_database
 from scalewright.orchestrator.sync.sync import sync_database
 
 FINAL_LOSSES = (
@@ -227,6 +229,14 @@ def test_a_copy_has_the_same_content_in_either_direction(filled, tmp_path, secon
         assert len(frames.notes(target, ids[0])) == 2
         with pytest.raises(DbError, match="not empty"):
             copy_database(database, target)
+
+
+def test_a_database_of_either_kind_is_exported_into_one_file(filled, tmp_path):
+    database, _ = filled
+    said = export_database(database, tmp_path / "all.sqlite")
+    assert database.name in said and content_hash(open_database(tmp_path / "all.sqlite")) == content_hash(database)
+    with pytest.raises(UserError, match="all.sqlite: exists already; name another file$"):
+        export_database(database, tmp_path / "all.sqlite")
 
 
 def test_content_differs_when_one_value_does(filled):

@@ -6,6 +6,7 @@ import pty
 import sqlite3
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,8 @@ def test_query_reads_with_parameters_and_says_when_it_stops(ids, say):
 def test_export_writes_what_others_can_refit(ids, say, tmp_path):
     import pandas as pd
 
-    for name, read in (("p.csv", pd.read_csv), ("p.parquet", pd.read_parquet)):
+    lines = partial(pd.read_json, lines=True)
+    for name, read in (("p.csv", pd.read_csv), ("p.parquet", pd.read_parquet), ("p.jsonl", lines)):
         assert say("export", name, "--of", "demo")[0] == 0
         assert read(tmp_path / name)["loss_nats"].tolist() == [2.0, 3.0]
     assert say("export", "all.sqlite")[0] == 0
@@ -115,6 +117,13 @@ def test_export_writes_what_others_can_refit(ids, say, tmp_path):
     code, _, err = say("export", "p.xlsx")
     assert code == 1 and "endings: .csv, .parquet, .jsonl" in err
     assert sorted(path.name for path in tmp_path.glob(".*unfinished*")) == []
+
+
+def test_a_copy_never_replaces_a_file(ids, say, tmp_path):
+    (tmp_path / "all.sqlite").write_text("precious")
+    code, out, err = say("export", "all.sqlite")
+    assert (code, out) == (1, "") and "all.sqlite: exists already; name another file" in err
+    assert (tmp_path / "all.sqlite").read_text() == "precious"
 
 
 def test_what_was_exported_can_be_imported_as_it_is(ids, say, tmp_path):

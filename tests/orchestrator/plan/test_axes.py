@@ -3,6 +3,7 @@
 
 import json
 import math
+import re
 
 import pytest
 from hypothesis import Phase, assume, given, settings
@@ -187,7 +188,7 @@ def test_a_curve_is_the_run_of_its_size_at_a_budget_in_flops():
 
 
 def test_a_curve_goes_round_a_stated_number_of_parameters_or_a_stored_law(tmp_path):
-    study = Study.at(tmp_path / "e.yaml")
+    study = Study.at(tmp_path)
     database = open_database(study.database)
     powers = {"G_N": {"value": 0.3}, "a": {"value": 0.45}}
     chinchilla = {name: {"value": one} for name, one in {"A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28}.items()}
@@ -211,6 +212,26 @@ def test_a_curve_goes_round_a_stated_number_of_parameters_or_a_stored_law(tmp_pa
         middle("law: other")
     with pytest.raises(UserError, match=r'no stored law "nowhere" with an optimum \(stored for: before, other\)'):
         middle("law: nowhere")
+
+
+CHINCHILLA = {"A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28}
+
+
+@pytest.mark.parametrize(
+    ("law", "params", "message"),
+    [
+        ("chinchilla", CHINCHILLA, "has no law of ngpt with an optimum (methods: gpt+)"),
+        ("chinchilla", CHINCHILLA | {"alpha": None}, "with an optimum (none is stored; make one: scalewright fit"),
+        ("power", {"A": 400.0, "alpha": 0.05}, "with an optimum (none is stored; make one: scalewright fit"),
+    ],
+)
+def test_a_stored_law_that_tells_no_optimum_is_refused_with_those_that_do(tmp_path, law, params, message):
+    """A value of None stands for an exponent that the runs did not identify."""
+    study = Study.at(tmp_path)
+    stored = {name: {"value": one or 0.34, "identified": one is not None} for name, one in params.items()}
+    store.record_fit(open_database(study.database), {"law": law, "params": stored}, [], experiment="e", label="gpt+")
+    with pytest.raises(UserError, match=re.escape(message)):
+        solve("isoflop: { budgets: [1e15], sizes: 3, law: e, method: ngpt }\n", StoredOptima(study))
 
 
 # --- conditions ------------------------------------------------------------------------------------------------------
@@ -258,7 +279,7 @@ def test_a_condition_marks_what_is_held_out_and_a_rate_is_the_resolved_one():
 
 def test_a_condition_that_no_point_meets_is_warned_of(tmp_path):
     experiment = read_experiment(GRID + "exclude: [n_params > 1e9, { seed: 7 }, seed = 1]\n", str(tmp_path / "e.yaml"))
-    unused = [line for line in plan(experiment, Data(), Study.at(tmp_path / "e.yaml")).warnings if "matches no" in line]
+    unused = [line for line in plan(experiment, Data(), Study.at(tmp_path)).warnings if "matches no" in line]
     assert unused == ["exclude[1] matches no point of the grid", "exclude[0] matches no point of the grid"]
 
 

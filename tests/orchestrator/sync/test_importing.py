@@ -172,12 +172,25 @@ def test_columns_that_mean_nothing_are_refused(text):
         ("a.csv", "n_params,n_tokens,loss\nx,1,1\n", r"no row can be used .line 2"),
         ("a.xlsx", "x", "endings: .csv, .tsv, .jsonl, .parquet"),
         ("a.jsonl", '{"n_params": 1}\n[1]\n', "a.jsonl:2: not a JSON object"),
+        ("a.jsonl", '{"n_params": 1\n', "a.jsonl:1: not a JSON object"),
+        ("a.jsonl", '{"loss": 1, "loss": 2}\n', "a.jsonl:1: 'loss' stands there twice"),
+        ("a.csv", "loss,n_params,loss\n1,2,3\n", "two columns are named 'loss'; give each another name"),
         ("a.parquet", "PAR?", "not a Parquet file"),
     ],
 )
 def test_files_that_cannot_be_used_say_why(study, name, text, message):
     with pytest.raises(UserError, match=message):
         import_file(study, write(study, text, name), "points")
+
+
+def test_a_parquet_file_with_two_columns_of_one_name_is_refused(study):
+    import pyarrow
+    import pyarrow.parquet
+
+    path = study.root / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table([[1.0], [2.0], [3.0]], names=["loss", "n_params", "loss"]), path)
+    with pytest.raises(UserError, match="a.parquet: two columns are named 'loss'; give each another name"):
+        import_file(study, path, "points")
 
 
 def test_a_missing_file_and_an_unknown_rule_are_refused(study):

@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS := .venv-extras
-JOBS ?= 3
+JOBS ?= 4
 ROUNDS ?= 500
 export OMP_NUM_THREADS ?= 1
 

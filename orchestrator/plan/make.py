@@ -14,6 +14,7 @@ from scalewright.orchestrator.config.experiment import Experiment
 from scalewright.orchestrator.config.load import load_experiment
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.plan.bill import Plan, price
+from scalewright.orchestrator.plan.calibrate import calibrate
 from scalewright.orchestrator.plan.earlier_runs import StoredLaws, StoredOptima, read_known
 from scalewright.orchestrator.plan.expand import unused_selectors
 from scalewright.orchestrator.plan.isoflop import with_isoflop
@@ -158,6 +159,7 @@ def plan(
     *,
     data_dir: Path | None = None,
     corpora: Mapping[str, Path] | None = None,
+    timing: Progress | None = None,
 ) -> Plan:
     """Return the runs of the experiment with their bill, and what the study's database knows of them."""
     check_windows(experiment, manifest)
@@ -170,7 +172,10 @@ def plan(
         where = {"data_dir": str(data_dir.resolve()), "corpora": texts}
         settings = {id(run.settings): run.settings | where for run in runs}  # many runs share one
         runs = [replace(run, settings=settings[id(run.settings)]) for run in runs]
-    priced = price(experiment, runs, states=known.states, measured=known.throughputs)
+    measured = known.throughputs
+    if timing:
+        measured = {**measured, **calibrate(experiment, runs, measured, timing)}
+    priced = price(experiment, runs, states=known.states, measured=measured)
     facts = Planner(experiment, manifest, StoredLaws(study)).facts
     unmet = [f"{name} matches no point of the grid" for name in unused_selectors(experiment, facts)]
     priced = replace(priced, notes=(*priced.notes, *trunk_notes(priced)))
@@ -211,8 +216,12 @@ def _without_collections() -> Iterator[None]:
 
 
 @_without_collections()
-def plan_file(path: str | Path, *, progress: Progress | None = None) -> tuple[Plan, Study]:
+def plan_file(
+    path: str | Path, *, progress: Progress | None = None, timing: Progress | None = None
+) -> tuple[Plan, Study]:
     """Load, prepare the data and plan what comes now: what `plan`, `submit` and `demo` begin with.
+
+    timing: hears how many of how many shapes were timed; without it none is.
 
     With `tune:` that is the sweep, and the grid once the database knows that the sweep has ended.
     """
@@ -220,7 +229,7 @@ def plan_file(path: str | Path, *, progress: Progress | None = None) -> tuple[Pl
     study = study_of(experiment)
     manifest, data_dir = prepare_data(experiment, study, progress=progress)
     corpora = prepare_corpora(experiment, study, manifest, data_dir, progress=progress)
-    plan_one = partial(plan, manifest=manifest, study=study, data_dir=data_dir, corpora=corpora)
+    plan_one = partial(plan, manifest=manifest, study=study, data_dir=data_dir, corpora=corpora, timing=timing)
     made = plan_stage(experiment, manifest, study, plan_one) if experiment.tune else plan_one(experiment)
     return replace(made, warnings=(*skipped_files(experiment), *made.warnings)), study
 

@@ -4,6 +4,7 @@ With a section it is on the report page; `inputs` then says what it is drawn fro
 """
 
 from scalewright.fitting.figures.ablation import ablation
+from scalewright.fitting.figures.contours import contours
 from scalewright.fitting.figures.curves import training_curves
 from scalewright.fitting.figures.entry import FigureEntry
 from scalewright.fitting.figures.forecasts import design, forecast
@@ -19,6 +20,7 @@ FIGURES: dict[str, FigureEntry] = {
     "loss-against-tokens": FigureEntry(loss_against_tokens, "speed-ups"),
     "loss-against-compute": FigureEntry(loss_against_compute, "laws"),
     "isoflop-profiles": FigureEntry(isoflop_profiles, "laws"),
+    "contours": FigureEntry(contours, "laws"),
     "ablation": FigureEntry(ablation, "ablation", reads=("finished", "compare")),
     "forecast": FigureEntry(forecast, "forecast", reads=("finished", "waiting")),
     "layers": FigureEntry(layers, "layers", LAYERS_CAPTION, largest_runs, reads=("finished", "layers")),

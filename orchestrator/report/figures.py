@@ -9,7 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scalewright.fitting.words import counted
-from scalewright.orchestrator.analysis.analyze import COMPUTE_LAW, FLOOR_LAW, Analysis, is_one_cell, seeds_in_words
+from scalewright.orchestrator.analysis.analyze import (
+    COMPUTE_LAW,
+    FLOOR_LAW,
+    FULL_LAW,
+    Analysis,
+    is_one_cell,
+    seeds_in_words,
+)
 from scalewright.orchestrator.analysis.comparisons import DIRECTIONS, PairReading
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.report.comparison_tables import UNIT_WORDS
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
 
 STAMP_WORDS = "scalewright figure={} inputs={}"
 N_CURVE_POINTS = 80  # of a fitted line
+MARGIN = 1.5  # by which a map of a law reaches past its runs
 N_CURVE_PARTS = 20  # of a run, over which its training loss is averaged
 
 
@@ -213,6 +221,38 @@ def isoflop_pictures(analysis: Analysis) -> tuple[Picture, ...]:
     return tuple(pictures)
 
 
+def contour_pictures(analysis: Analysis) -> tuple[Picture, ...]:
+    """Draw the law of parameters and tokens of each label whose runs tell it, over the range of these runs."""
+    import numpy as np
+
+    from scalewright.fitting.figures.gallery import FIGURES
+    from scalewright.fitting.figures.style import name_of
+    from scalewright.fitting.frontier import frontier
+
+    pictures = []
+    for label in analysis.labels:
+        result = analysis.fit(FULL_LAW, label).result
+        if result is None or not result.identified:
+            continue
+        points = analysis.points.of(label).frame
+        ranges = [points[axis].agg(["min", "max"]).to_numpy(float) for axis in ("n_params", "n_tokens")]
+        wide, long = (np.geomspace(low / MARGIN, high * MARGIN, N_CURVE_POINTS) for low, high in ranges)
+        mesh = np.meshgrid(wide, long)
+        loss = result.predict(n_params=mesh[0].ravel(), n_tokens=mesh[1].ravel()).value.reshape(mesh[0].shape)
+        best = frontier(result, np.geomspace(6 * wide[0] * long[0], 6 * wide[-1] * long[-1], N_CURVE_POINTS))
+        draw = partial(
+            FIGURES["contours"],
+            points,
+            (wide, long, loss),
+            (best.n_params.value, best.n_tokens.value),
+            note=f"{counted(len(points), 'run')}. Lines of equal loss, nats per token.",
+        )
+        law = "L(N, D) = E + A·N^−α + B·D^−β"
+        caption = f"{name_of(label)}: {law}, the runs that it is fitted to, and its N*, D* at C = 6ND."
+        pictures.append(Picture(f"contours-{file_label(label)}", draw, caption))
+    return tuple(pictures)
+
+
 def _speed_up_pictures(analysis: Analysis) -> tuple[Picture, ...]:
     if not any(is_drawn(pair) for pair in analysis.comparisons):
         return ()
@@ -352,6 +392,7 @@ READERS: dict[str, Callable[[Analysis], tuple[Picture, ...]]] = {
     "loss-against-tokens": tokens_picture,
     "loss-against-compute": compute_picture,
     "isoflop-profiles": isoflop_pictures,
+    "contours": contour_pictures,
     "ablation": ablation_pictures,
     "forecast": _forecast_pictures,
     "training-curves": curve_pictures,

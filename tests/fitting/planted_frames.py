@@ -62,6 +62,12 @@ def specifications() -> pd.DataFrame:
     )
 
 
+def law_map() -> tuple[object, ...]:
+    n, d = np.geomspace(2e4, 2e5, 30), np.geomspace(1.5e5, 1e6, 30)
+    loss = 1.2 + 6 * n[None, :] ** -0.4 + 60 * d[:, None] ** -0.4
+    return finals().query("label == 'angpt'"), (n, d, loss), (n, 0.1 * n**1.3)
+
+
 def optima() -> pd.DataFrame:
     cells = itertools.product(LABELS[:2], SIZES.values(), BUDGETS[:2])
     frame = pd.DataFrame(cells, columns=["label", "n_params", "n_tokens"])
@@ -115,6 +121,7 @@ def inputs() -> dict[str, tuple[tuple[object, ...], dict[str, object]]]:
         "speed-ups": (comparisons(), {}),
         "training-curves": ((evaluations(),), {}),
         "isoflop-profiles": (isoflop(), {}),
+        "contours": (law_map(), {}),
         "compute-optimal": (({"gpt+": band("GPT+: a = 0.5")}, {"gpt+": band("GPT+: b = 0.5")}), {}),
         "sweeps": ((sweep_points(), optima()), {}),
         "best-settings": ((optima(), optima().assign(value=optima()["best"])), {}),

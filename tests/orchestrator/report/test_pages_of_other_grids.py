@@ -117,7 +117,8 @@ def test_an_isoflop_grid_leads_with_the_multiplier_of_compute(iso):
 def test_an_isoflop_grid_has_its_multiplier_one_panel_of_curves_a_method_and_no_panel_a_size(iso):
     answers = [section for section in build_report(iso).sections if section.name in ("speed-ups", "laws")]
     names = [picture.name for section in answers for picture in section.pictures]
-    assert names == ["speed-ups", "loss-against-compute", "isoflop-profiles-baseline", "isoflop-profiles-ours"]
+    profiles = [f"isoflop-profiles-{label}" for label in ("baseline", "ours")]
+    assert names == ["speed-ups", "loss-against-compute", *profiles, "contours-baseline", "contours-ours"]
 
 
 @pytest.mark.parametrize("jitter", [1e-12, 0.03])

@@ -139,13 +139,14 @@ def read_runs(study: Study, experiment: str, holdout: str = "exclude", loss: str
 
 
 def read_evaluations(study: Study, experiment: str) -> "pd.DataFrame":
-    """Read the losses on fixed sets of an experiment's runs, during training and at its end."""
+    """Read the validation losses of an experiment's runs, during training and at its end."""
     from scalewright.db.engine import open_database
     from scalewright.db.frames import evaluations
 
     database = open_database(study.database, create=False)
     try:
-        return evaluations(database, experiment=experiment)
+        found = evaluations(database, experiment=experiment)
+        return found[found["split"] == "validation"]
     finally:
         database.close()
 

@@ -34,12 +34,15 @@ def order_of(plan: "Plan", *, executor: str | None, max_parallel: int | None, pa
     )
 
 
-def plan_now(file: Path) -> tuple["Plan", Study]:
-    """Plan the file as things stand: results of a sweep that no command has brought into the database are, first."""
+def plan_now(file: Path, *, timed: bool = False) -> tuple["Plan", Study]:
+    """Plan the file as things stand: results of a sweep that no command has brought into the database are, first.
+
+    timed: time a few steps of each shape whose speed is not known.
+    """
     from scalewright.orchestrator.config.load import load_experiment
     from scalewright.orchestrator.plan.earlier_runs import open_existing
     from scalewright.orchestrator.plan.make import plan_file, study_of
-    from scalewright.orchestrator.report.bill import show_documents
+    from scalewright.orchestrator.report.bill import show_documents, show_shapes
 
     experiment = load_experiment(file)
     if experiment.tune:
@@ -48,7 +51,7 @@ def plan_now(file: Path) -> tuple["Plan", Study]:
             known = database is not None
         if known:
             list(say_talk(study))
-    return plan_file(file, progress=show_documents)
+    return plan_file(file, progress=show_documents, timing=show_shapes if timed else None)
 
 
 def submit_file(

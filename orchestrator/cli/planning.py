@@ -44,13 +44,16 @@ def plan(
     as_json: JSON = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the bill and record nothing.")] = False,
     max_gpu_hours: MAX_GPU_HOURS = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Time a few steps of each shape whose speed is not known, for the bill.")
+    ] = False,
 ) -> None:
     """Resolve the grid, print the bill and record the runs. Example: scalewright plan experiments.yaml"""
     from scalewright.orchestrator.cli.actions import plan_now
     from scalewright.orchestrator.plan.make import record
     from scalewright.orchestrator.report.bill import print_plan
 
-    made, study = plan_now(file)
+    made, study = plan_now(file, timed=calibrate)
     made.check_limit(max_gpu_hours)
     receipt = None if dry_run else record(made, study)
     print_plan(made, study, receipt, as_json=as_json)

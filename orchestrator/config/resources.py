@@ -25,16 +25,20 @@ from scalewright.orchestrator.runs.run_files import ERRORS_ALLOWED, HANG_S, SAME
 
 @dataclass(frozen=True)
 class ExecutorFacts:
-    """What plans and their bill know of an executor. shares_cores: its jobs share the cores of this machine."""
+    """What plans and their bill know of an executor.
 
+    on_this_machine: its jobs run here; shares_cores: side by side.
+    """
+
+    on_this_machine: bool = False
     shares_cores: bool = False
 
 
 # What each does lies in the module of its name in orchestrator/jobs/executors.
 EXECUTORS: dict[str, ExecutorFacts] = {
-    "local": ExecutorFacts(shares_cores=True),
+    "local": ExecutorFacts(on_this_machine=True, shares_cores=True),
     "slurm": ExecutorFacts(),
-    "debug": ExecutorFacts(),
+    "debug": ExecutorFacts(on_this_machine=True),
 }
 DEFAULT_EXECUTOR = "local"
 

@@ -12,7 +12,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from scalewright.models.gating import GATES
 from scalewright.models.inits import INITS
 from scalewright.models.methods import METHODS
-from scalewright.orchestrator.config import axes, experiment, rates, resources, section, shapes, tune, values
+from scalewright.orchestrator.config import axes, experiment, rates, resources, section, shapes, training, tune, values
 from scalewright.orchestrator.config.recipes import RECIPES
 
 REFER = "refer to"
@@ -84,6 +84,11 @@ FORMS: dict[Callable[..., Any], JsonSchemaValue] = {
         {"type": "array", "items": _positive},
         _text(r"^\s*log\("),
     ),
+    training.read_corpora: {
+        "type": "object",
+        "additionalProperties": _form("a path or a list of them", _text(), {"type": "array", "items": _text()}),
+        "description": "other texts by name, whose loss is measured at the end",
+    },
     experiment.read_seeds: _form("a list of seeds, or how many", _count, {"type": "array", "items": _count}),
 }
 MEANS = {

@@ -16,12 +16,17 @@ from scalewright.orchestrator.config.section import (
     Positive,
     Section,
     Share,
+    Text,
     one_of,
     read_list,
+    read_many,
+    read_name,
 )
 from scalewright.orchestrator.train.divergence import DEFAULT_RULE
 from scalewright.orchestrator.train.groups import DECAY
 from scalewright.orchestrator.train.schedules import SCHEDULES
+
+VALIDATION = "validation"
 
 Precision = Annotated[str, BeforeValidator(one_of(*PRECISIONS, what="precision"))]
 Extents = Annotated[tuple[Extent, ...], BeforeValidator(read_list)]
@@ -58,12 +63,26 @@ class Schedule(Overrides):
     final: Share = 0.0
 
 
+def read_corpora(value: Any) -> Any:
+    """Read texts by name: a path or a list of them each."""
+    if not isinstance(value, dict):
+        raise ValueError("expected texts by name, for example  corpora: {wiki: wiki.jsonl}")
+    for name in value:
+        if read_name(name) == VALIDATION:
+            raise ValueError(f"{VALIDATION} is what the split of the training data is called; take another name")
+    return {name: read_many(paths) for name, paths in value.items()}
+
+
 class Evaluation(Section):
-    """When the validation loss is measured besides at the end, and on how many fixed windows."""
+    """When the validation loss is measured besides at the end, and on how many fixed windows.
+
+    corpora: other texts by name, whose loss is measured at the end too.
+    """
 
     at: Extents = ()
     every: Extent | None = None
     n_windows: Count = 256
+    corpora: Annotated[dict[str, tuple[Text, ...]], BeforeValidator(read_corpora)] = {}
 
 
 class Divergence(Section):

@@ -3,7 +3,7 @@
 import gc
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -14,6 +14,7 @@ from scalewright.orchestrator.config.experiment import Experiment
 from scalewright.orchestrator.config.load import load_experiment
 from scalewright.orchestrator.errors import UserError
 from scalewright.orchestrator.plan.bill import Plan, price
+from scalewright.orchestrator.plan.calibrate import calibrate
 from scalewright.orchestrator.plan.earlier_runs import StoredLaws, StoredOptima, read_known
 from scalewright.orchestrator.plan.expand import unused_selectors
 from scalewright.orchestrator.plan.isoflop import with_isoflop
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from scalewright.orchestrator.data.manifest import Manifest
 
 EMBEDDED = "embedded"
+LEAST_SHARE = 1e-6  # of a text of which both splits are read: one document goes into the second
 Progress = Callable[[int, int], None]
 
 
@@ -82,6 +84,41 @@ def read_shards(folder: Path) -> "Manifest":
     return found
 
 
+def prepare_corpora(
+    experiment: Experiment, study: Study, manifest: "Manifest", data_dir: Path, *, progress: Progress | None = None
+) -> dict[str, Path]:
+    """Return the folders of the texts under `evaluation.corpora`, in tokens of the training data's tokenizer.
+
+    Raises UserError at the key for a file that is missing or gives no window.
+    """
+    from scalewright.orchestrator.data.prepare import prepare
+    from scalewright.orchestrator.data.tokenizers import TOKENIZER_FILE
+    from scalewright.orchestrator.train.sampler import read_corpus
+
+    here, found = Path(experiment.source.file).resolve().parent, {}
+    in_bytes = manifest.tokenizer["name"] == "bytes"
+    tokenizer = "bytes" if in_bytes else str(manifest.folder(data_dir) / TOKENIZER_FILE)
+    for name, paths in experiment.evaluation.corpora.items():
+        sources: list[str | Path] = [here / Path(path).expanduser() for path in paths]
+        folder = study.data_dir / f"corpus-{folder_name(sources, tokenizer, LEAST_SHARE, experiment.data.field)}"
+        try:
+            made = prepare(
+                sources,
+                tokenizer,
+                folder,
+                validation_fraction=LEAST_SHARE,
+                text_field=experiment.data.field,
+                lossy_tokenizer=experiment.data.lossy_tokenizer,
+                progress=progress,
+            )
+            for context in experiment.context:
+                read_corpus(folder, made, context, 1)
+        except UserError as error:
+            raise experiment.source.error(("evaluation", "corpora", name), str(error)) from None
+        found[name] = folder
+    return found
+
+
 def _data_sources(experiment: Experiment, here: Path) -> list[str | Path]:
     from scalewright.orchestrator.data.sources import DEFAULT_CORPUS
 
@@ -115,7 +152,15 @@ def folder_name(sources: list[str | Path], tokenizer: str, validation: float, fi
     return f"{stem}-{kind}-{hashlib.sha256(request.encode()).hexdigest()[:6]}"
 
 
-def plan(experiment: Experiment, manifest: DataManifest, study: Study, *, data_dir: Path | None = None) -> Plan:
+def plan(
+    experiment: Experiment,
+    manifest: DataManifest,
+    study: Study,
+    *,
+    data_dir: Path | None = None,
+    corpora: Mapping[str, Path] | None = None,
+    timing: Progress | None = None,
+) -> Plan:
     """Return the runs of the experiment with their bill, and what the study's database knows of them."""
     check_windows(experiment, manifest)
     experiment = with_isoflop(experiment, manifest.vocab_size, StoredOptima(study))
@@ -123,10 +168,14 @@ def plan(experiment: Experiment, manifest: DataManifest, study: Study, *, data_d
     runs = plan_runs(experiment, manifest, laws=StoredLaws(study))
     runs = share_trunks(experiment, runs) if experiment.shared_trunk else runs
     if data_dir is not None:
-        where = {"data_dir": str(data_dir.resolve())}
+        texts = {name: str(folder.resolve()) for name, folder in (corpora or {}).items()}
+        where = {"data_dir": str(data_dir.resolve()), "corpora": texts}
         settings = {id(run.settings): run.settings | where for run in runs}  # many runs share one
         runs = [replace(run, settings=settings[id(run.settings)]) for run in runs]
-    priced = price(experiment, runs, states=known.states, measured=known.throughputs)
+    measured = known.throughputs
+    if timing:
+        measured = {**measured, **calibrate(experiment, runs, measured, timing)}
+    priced = price(experiment, runs, states=known.states, measured=measured)
     facts = Planner(experiment, manifest, StoredLaws(study)).facts
     unmet = [f"{name} matches no point of the grid" for name in unused_selectors(experiment, facts)]
     priced = replace(priced, notes=(*priced.notes, *trunk_notes(priced)))
@@ -167,15 +216,20 @@ def _without_collections() -> Iterator[None]:
 
 
 @_without_collections()
-def plan_file(path: str | Path, *, progress: Progress | None = None) -> tuple[Plan, Study]:
+def plan_file(
+    path: str | Path, *, progress: Progress | None = None, timing: Progress | None = None
+) -> tuple[Plan, Study]:
     """Load, prepare the data and plan what comes now: what `plan`, `submit` and `demo` begin with.
+
+    timing: hears how many of how many shapes were timed; without it none is.
 
     With `tune:` that is the sweep, and the grid once the database knows that the sweep has ended.
     """
     experiment = load_experiment(path)
     study = study_of(experiment)
     manifest, data_dir = prepare_data(experiment, study, progress=progress)
-    plan_one = partial(plan, manifest=manifest, study=study, data_dir=data_dir)
+    corpora = prepare_corpora(experiment, study, manifest, data_dir, progress=progress)
+    plan_one = partial(plan, manifest=manifest, study=study, data_dir=data_dir, corpora=corpora, timing=timing)
     made = plan_stage(experiment, manifest, study, plan_one) if experiment.tune else plan_one(experiment)
     return replace(made, warnings=(*skipped_files(experiment), *made.warnings)), study
 

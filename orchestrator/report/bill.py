@@ -168,6 +168,13 @@ def print_data(manifest: "Manifest", folder: Path, *, as_json: bool) -> None:
     print_rows(rows, title=f"{folder}: fingerprint {manifest.fingerprint}, vocabulary {manifest.vocab_size}")
 
 
+def show_shapes(n_timed: int, n_shapes: int) -> None:
+    """Show how many shapes were timed, on one line of a terminal."""
+    if sys.stderr.isatty():
+        end = "\n" if n_timed == n_shapes else ""
+        print(f"\rtimed {n_timed} of {counted(n_shapes, 'shape')}", end=end, file=sys.stderr, flush=True)
+
+
 def show_documents(n_documents: int, n_tokens: int) -> None:
     """Show how far the tokenizer is, on one line of a terminal."""
     if sys.stderr.isatty():

@@ -105,6 +105,38 @@ def finals_table(analysis: Analysis) -> Table:
     return Table(title, shown, (*named, FINAL_NOTE) if bases else ())
 
 
+def corpora_table(analysis: Analysis) -> Table | None:
+    """Word the final losses on other texts, means over seeds; None where none was measured."""
+    from scalewright.fitting.curve import budget_keys, size_keys
+    from scalewright.fitting.figures.style import name_of
+
+    found, points = analysis.evaluations, analysis.points.frame
+    if found is None or not (found["split"] != "validation").any():
+        return None
+    others = found[(found["split"] != "validation") & found["final"].astype(bool)]
+    points = points.assign(_size=size_keys(points), _budget=budget_keys(points))
+    joined = points.merge(others[["run_id", "split", "loss_nats", "bits_per_byte"]], on="run_id", suffixes=("_own", ""))
+    ranks = {label: rank for rank, label in enumerate(analysis.labels)}
+    joined = joined.assign(_rank=joined["label"].map(ranks))
+    keys = ["split", "_size", "_budget", "label"]
+    ordered = joined.sort_values(["split", "n_params", "n_tokens", "_rank"], kind="stable")
+    rows = [
+        {
+            "text": str(text),
+            "size": str(size),
+            "budget": budget_words(str(budget), float(runs["n_tokens"].median())),
+            "method": name_of(str(label)),
+            "runs": len(runs),
+            "loss": number(float(runs["loss_nats"].mean()), 4),
+            "bits a byte": number(float(runs["bits_per_byte"].mean()), 4),
+        }
+        for (text, size, budget, label), runs in ordered.groupby(keys, sort=False)
+    ]
+    return Table(
+        "Final loss on other texts", tuple(rows), ("Nats per token, mean over seeds; no law is fitted to them.",)
+    )
+
+
 def budget_words(budget: str, n_tokens: float) -> str:
     """Write a budget as it was asked for; one without a name by its tokens."""
     return short_count(n_tokens) if budget.replace(".", "").replace("e+", "").isdigit() else budget

@@ -26,7 +26,7 @@ from scalewright.orchestrator.report.law_tables import (
     laws_table,
     runs_table,
 )
-from scalewright.orchestrator.report.loss_tables import ablation_words, final_losses, finals_table
+from scalewright.orchestrator.report.loss_tables import ablation_words, corpora_table, final_losses, finals_table
 from scalewright.orchestrator.report.page_store import Page, page_key, read_page, write_page
 from scalewright.orchestrator.report.paper_tables import write_tables
 from scalewright.orchestrator.report.warnings import cautions
@@ -115,7 +115,7 @@ def answer_sections(analysis: Analysis) -> tuple[Section, ...]:
     pairs = analysis.comparisons
     if variants(analysis):
         title = "Which variant ends lower, and by how much?"
-        return (section(analysis, "ablation", title, (finals_table(analysis),)),)
+        return (section(analysis, "ablation", title, all_losses(analysis)),)
     scale = (*scale_tables(pairs), laws_table(analysis))
     # without a speed-up at equal size, as on isoFLOP grids, the multiplier of compute is the answer
     first = () if any(pair.ratio("tokens") for pair in pairs) else (multipliers_table(pairs),)
@@ -132,8 +132,14 @@ def answer_sections(analysis: Analysis) -> tuple[Section, ...]:
             "Does the gain hold as models and data grow?" if pairs else "How does the loss fall with compute?",
             scale if first else (*scale[:-1], multipliers_table(pairs), scale[-1]),
         ),
-        section(analysis, "finals", "Every final loss", (finals_table(analysis),)),
+        section(analysis, "finals", "Every final loss", all_losses(analysis)),
     )
+
+
+def all_losses(analysis: Analysis) -> tuple[Table, ...]:
+    """Return the final losses, and those on other texts where some were measured."""
+    others = corpora_table(analysis)
+    return (finals_table(analysis),) if others is None else (finals_table(analysis), others)
 
 
 def lead(analysis: Analysis) -> tuple[str, ...]:

@@ -72,7 +72,8 @@ class TrainingSpec(Record):
 class Settings(Record):
     """How a run is carried out; nothing here changes its result. Token counts are positions of the run.
 
-    trunk: what it shares with runs of other lengths (`runs/trunk.py`), and keep_at: where it leaves its state to them.
+    corpora: shards of other texts, by name, whose loss is measured at the end. trunk: what it shares with runs of other
+    lengths (`runs/trunk.py`), and keep_at: where it leaves its state to them.
     """
 
     data_dir: str = ""
@@ -89,6 +90,7 @@ class Settings(Record):
     label: str = ""
     lr_rule: str = ""
     errors_allowed: int = ERRORS_ALLOWED
+    corpora: dict[str, str] = {}
     trunk: str = ""
     keep_at: tuple[int, ...] = ()
 

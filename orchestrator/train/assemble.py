@@ -19,7 +19,7 @@ from scalewright.orchestrator.train.assignment import Assignment
 from scalewright.orchestrator.train.data import Chunks, chunk_lengths, longest_chunk
 from scalewright.orchestrator.train.evaluate import Validation
 from scalewright.orchestrator.train.ranks import Ranks
-from scalewright.orchestrator.train.sampler import open_train, read_validation
+from scalewright.orchestrator.train.sampler import open_train, read_corpus, read_validation
 from scalewright.orchestrator.train.schedules import read_schedule
 from scalewright.orchestrator.train.system import Recipe, System
 
@@ -44,9 +44,27 @@ def open_validation(job: Assignment, manifest: Manifest) -> Validation:
     training = job.training
     n_windows = training.evaluation.n_windows
     windows = read_validation(job.settings.data_dir, manifest, training.context, n_windows)
-    in_training = job.settings.micro_batch_sequences or training.batch_sequences
-    at_once = max(in_training, EVALUATION_LOGITS // (training.context * manifest.vocab_size))
-    return Validation(torch.from_numpy(windows), manifest.bytes_per_token, at_once)
+    return Validation(torch.from_numpy(windows), manifest.bytes_per_token, sequences_at_once(job, manifest))
+
+
+def open_corpora(job: Assignment) -> dict[str, Validation]:
+    """Read the windows of other texts, by name; raises UserError for shards that another tokenizer made."""
+    found = {}
+    for name, folder in job.settings.corpora.items():
+        manifest = manifests.read(folder)
+        if manifest.tokenizer_hash != job.spec.data["tokenizer"]:
+            raise UserError(f"{folder}: corpus {name} is in tokens of another tokenizer than the training data")
+        windows = read_corpus(folder, manifest, job.training.context, job.training.evaluation.n_windows)
+        n_bytes = manifest.train.n_bytes + manifest.validation.n_bytes
+        bytes_per_token = n_bytes / (manifest.train.n_tokens + manifest.validation.n_tokens)
+        found[name] = Validation(torch.from_numpy(windows), bytes_per_token, sequences_at_once(job, manifest))
+    return found
+
+
+def sequences_at_once(job: Assignment, manifest: Manifest) -> int:
+    """Return how many windows an evaluation takes through the model together."""
+    in_training = job.settings.micro_batch_sequences or job.training.batch_sequences
+    return max(in_training, EVALUATION_LOGITS // (job.training.context * manifest.vocab_size))
 
 
 def build_model(job: Assignment, saved: dict[str, Any] | None) -> Transformer:

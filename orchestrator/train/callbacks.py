@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from lightning.pytorch import Callback, Trainer
@@ -105,10 +105,18 @@ REASONS = {"preempted": "the job was asked to end by a signal", "stopped": "the 
 
 
 class Evaluator(Callback):
-    """Measures the validation loss at given steps, at the end, and where the run diverged."""
+    """Measures the validation loss at given steps, at the end, and where the run diverged; other texts at the end."""
 
-    def __init__(self, journal: Journal, clock: Clock, validation: Validation, at_steps: frozenset[int]) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        clock: Clock,
+        validation: Validation,
+        at_steps: frozenset[int],
+        corpora: Mapping[str, Validation],
+    ) -> None:
         self.journal, self.clock, self.validation, self.at_steps = journal, clock, validation, at_steps
+        self.corpora = corpora
 
     def on_train_batch_end(self, trainer: Trainer, system: System, *_: object) -> None:
         """Evaluate where this step is one to evaluate; not counted as training time."""
@@ -125,6 +133,15 @@ class Evaluator(Callback):
         where = f"{self.journal.path.parent.name}: step {progress.step} of {progress.n_steps}"
         say(f"{where}, validation loss {result.loss_nats:.4f} nats")
         self.journal.evaluation(*place, n_tokens=result.n_tokens, final=is_final, annealed=annealed)
+        for name, text in self.corpora.items() if is_final else ():
+            with self.clock.paused(), trainer.precision_plugin.forward_context():
+                other = text.evaluate(system.model.loss, system.device)
+            place = (
+                progress.step,
+                progress.tokens,
+                {"loss_nats": other.loss_nats, "bits_per_byte": other.bits_per_byte},
+            )
+            self.journal.evaluation(*place, n_tokens=other.n_tokens, final=True, annealed=annealed, split=name)
 
 
 class Diagnostician(Callback):

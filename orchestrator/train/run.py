@@ -21,7 +21,14 @@ from scalewright.orchestrator.runs.records import Done, Outcome
 from scalewright.orchestrator.runs.run_files import read_run
 from scalewright.orchestrator.talk import say
 from scalewright.orchestrator.train import checkpoint, process, trunk
-from scalewright.orchestrator.train.assemble import build_model, open_data, open_validation, recipe_of, run_trainer
+from scalewright.orchestrator.train.assemble import (
+    build_model,
+    open_corpora,
+    open_data,
+    open_validation,
+    recipe_of,
+    run_trainer,
+)
 from scalewright.orchestrator.train.assignment import Assignment, read_assignment
 from scalewright.orchestrator.train.callbacks import (
     Diagnostician,
@@ -98,7 +105,7 @@ def fit(job: Assignment, progress: Progress, saved: dict[str, Any] | None, keepe
         Warmer(),
         Ending(why_stop),
         Recorder(journal, clock, settings.log_every_steps, marks, keeper.is_due, epoch_tokens=epoch_tokens),
-        Evaluator(journal, clock, validation, evaluate_at),
+        Evaluator(journal, clock, validation, evaluate_at, open_corpora(job)),
         Diagnostician(journal, clock, validation, diagnostics_at),
         keeper,
     ]

@@ -108,6 +108,19 @@ def open_train(data_dir: str | Path, manifest: Manifest, context: int, seed: int
     return TrainSampler(windows, seed, batch_sequences)
 
 
+def read_corpus(data_dir: str | Path, manifest: Manifest, context: int, n_windows: int) -> np.ndarray:
+    """Return at most `n_windows` whole windows of a text that is not trained on, spread evenly over all of it.
+
+    (n_windows, context+1) int64. Raises UserError where it has none.
+    """
+    shards = [shard for name in ("train", "validation") for shard in manifests.open_split(manifest, data_dir, name)]
+    windows = Windows(shards, context)
+    if len(windows) == 0:
+        raise UserError(f"{data_dir}: no window of {context} tokens")
+    n_read = min(n_windows, len(windows))
+    return windows.read(np.arange(n_read) * len(windows) // n_read)
+
+
 def read_validation(data_dir: str | Path, manifest: Manifest, context: int, n_windows: int) -> np.ndarray:
     """Return the fixed validation set: `n_windows` whole windows, spread evenly; (n_windows, context+1) int64.
 

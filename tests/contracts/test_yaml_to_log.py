@@ -227,6 +227,8 @@ ELSEWHERE: dict[str, str] = {
     "data.dir": "tests/orchestrator/config/test_config_errors.py",
     "mirrors.name": "tests/orchestrator/train/test_mirrors.py",
     "mirrors.options": "tests/orchestrator/train/test_mirrors.py",
+    "evaluation.corpora": "tests/orchestrator/cli/test_corpora.py"
+    "::test_the_loss_on_each_text_is_that_of_its_tokens_and_bytes",
     "optimizer.momentum": "tests/orchestrator/train/test_muon.py::test_the_recipe_reaches_the_run_and_changes_its_loss",
     "shared_trunk": "tests/orchestrator/cli/test_shared_trunk.py"
     "::test_runs_of_a_shared_trunk_end_as_they_would_alone_to_the_last_bit",

@@ -22,7 +22,7 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "si
 ACCOUNTING_PROGRAMS = ("slurmdbd", "sacctmgr", "mariadbd", "mariadb-install-db", "mariadb")
 PACKAGES = "slurmctld slurmd munge slurm-client slurmdbd mariadb-server-core mariadb-client-core"
 SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
-PATIENCE_S = 75.0
+PATIENCE_S = 150.0
 N_PORTS = 8  # controller, database and one a node
 LEAKY = ("SLURM", "SBATCH", "SRUN", "SACCT", "SQUEUE", "SINFO", "SALLOC", "SUBMITIT")
 

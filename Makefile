@@ -1,13 +1,14 @@
-# make demo · make test · make lint · make mutants · make bench · make fuzz: each sets up what it needs, in .venv of this folder.
+# make demo · make test · make lint · make mutants · make bench · make bench-training · make fuzz: each sets up what it needs, in .venv of this folder.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS := .venv-extras
 JOBS ?= 4
 ROUNDS ?= 500
+BENCH ?= --sizes 1M 10M --modes eager compiled --runs 55k 1M
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: env demo test test-extras lint mutants bench fuzz freeze clean
+.PHONY: env demo test test-extras lint mutants bench bench-training fuzz freeze clean
 
 env: $(VENV)/.env
 $(VENV)/.env: pyproject.toml constraints.txt
@@ -30,7 +31,7 @@ $(EXTRAS)/.env: $(VENV)/.dev constraints-extras.txt
 	test -x $(EXTRAS)/bin/python || $(BIN)/python -m venv $(EXTRAS)
 	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
 		> $$($(EXTRAS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/shared.pth
-	$(EXTRAS)/bin/python -m pip install --quiet --constraint constraints-extras.txt tensorboard mlflow wandb transformers
+	$(EXTRAS)/bin/python -m pip install --quiet --constraint constraints-extras.txt tensorboard mlflow wandb transformers litgpt
 	touch $@
 
 test-extras: $(EXTRAS)/.env
@@ -48,6 +49,9 @@ mutants: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	for program in benchmarks/*.py; do $(BIN)/python $$program || exit 1; done
+
+bench-training: $(EXTRAS)/.env
+	$(EXTRAS)/bin/python benchmarks/training.py $(BENCH)
 
 fuzz: $(VENV)/.dev
 	$(BIN)/python benchmarks/fuzz --rounds $(ROUNDS)

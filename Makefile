@@ -1,4 +1,4 @@
-# make demo · make test · make lint · make mutants · make bench · make bench-training · make fuzz: each sets up what it needs, in .venv of this folder.
+# make demo · test · lint · mutants · bench · bench-training · fuzz: each sets up what it needs, in .venv of this folder.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -31,7 +31,7 @@ $(EXTRAS)/.env: $(VENV)/.dev constraints-extras.txt
 	test -x $(EXTRAS)/bin/python || $(BIN)/python -m venv $(EXTRAS)
 	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
 		> $$($(EXTRAS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/shared.pth
-	$(EXTRAS)/bin/python -m pip install --quiet --constraint constraints-extras.txt tensorboard mlflow wandb transformers litgpt
+	$(EXTRAS)/bin/python -m pip install --quiet --constraint constraints-extras.txt tensorboard mlflow wandb transformers
 	touch $@
 
 test-extras: $(EXTRAS)/.env
@@ -51,6 +51,7 @@ bench: $(VENV)/.dev
 	for program in benchmarks/*.py; do $(BIN)/python $$program || exit 1; done
 
 bench-training: $(EXTRAS)/.env
+	$(EXTRAS)/bin/python -m pip install --quiet --no-deps --constraint constraints-extras.txt litgpt psutil
 	$(EXTRAS)/bin/python benchmarks/training.py $(BENCH)
 
 fuzz: $(VENV)/.dev
